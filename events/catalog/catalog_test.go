@@ -107,6 +107,13 @@ func TestDecodeRejects(t *testing.T) {
 		{"a refusal without a reason", "monolith.demo.layout.layouts/l", `{"refused":{"request":"publishRequested"}}`, events.ErrInvalid},
 		{"a data centre in capitals", "monolith.demo.replica.m/LQ:c/ps:0/0", `{"registered":{"replica":{"modelName":"m","serverType":"ps","container":"c","dataCenter":"LQ:c"}}}`, events.ErrInvalid},
 		{"a data centre without its cluster", "monolith.demo.replica.m/lq/ps:0/0", `{"registered":{"replica":{"modelName":"m","serverType":"ps","container":"c","dataCenter":"lq"}}}`, events.ErrInvalid},
+		{"another host's offer", "monolith.demo.sync.a", `{"sourceOffered":{"host":"b"}}`, events.ErrInvalid},
+		{"an offer without a port", "monolith.demo.sync.a", `{"sourceOffered":{"host":"a","address":"10.0.0.7"}}`, events.ErrInvalid},
+		{"an offer of a relative folder", "monolith.demo.sync.a", `{"sourceOffered":{"host":"a","folders":["srv"]}}`, events.ErrInvalid},
+		{"an offer of a folder that climbs", "monolith.demo.sync.a", `{"sourceOffered":{"host":"a","folders":["/srv/../etc"]}}`, events.ErrInvalid},
+		{"an offer of too many folders", "monolith.demo.sync.a", `{"sourceOffered":{"host":"a","folders":["/a"` + strings.Repeat(`,"/a"`, 256) + `]}}`, events.ErrInvalid},
+		{"a part of no sub-model", "monolith.demo.training.j", `{"modelExported":{"version":"1","modelDir":"/d","subModels":["entry"],"parts":{"ps_0":{"export":"` + strings.Repeat("ab", 32) + `"}}}}`, events.ErrInvalid},
+		{"a part without its identity", "monolith.demo.training.j", `{"modelExported":{"version":"1","modelDir":"/d","subModels":["entry"],"parts":{"entry":{"export":"x"}}}}`, events.ErrInvalid},
 		{"too large", req, `{"unloadRequested":{"reason":"` + strings.Repeat("x", catalog.MaxBytes) + `"}}`, events.ErrInvalid},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -1202,6 +1202,7 @@ type ShardFile struct {
 	Rows          uint64                 `protobuf:"varint,6,opt,name=rows,proto3" json:"rows,omitempty"`
 	Hash          string                 `protobuf:"bytes,7,opt,name=hash,proto3" json:"hash,omitempty"`                                                                                // of rows, slots and dense variables
 	Crc32C        map[string]uint32      `protobuf:"bytes,8,rep,name=crc32c,proto3" json:"crc32c,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // file -> checksum
+	Exported      *ExportedPart          `protobuf:"bytes,9,opt,name=exported,proto3" json:"exported,omitempty"`                                                                        // what the shard exported with the cut, if it did
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1292,6 +1293,66 @@ func (x *ShardFile) GetCrc32C() map[string]uint32 {
 	return nil
 }
 
+func (x *ShardFile) GetExported() *ExportedPart {
+	if x != nil {
+		return x.Exported
+	}
+	return nil
+}
+
+// ExportedPart is one sub-model of an export as it was written.
+type ExportedPart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Export        string                 `protobuf:"bytes,1,opt,name=export,proto3" json:"export,omitempty"` // SHA-256 of its manifest, in hexadecimal
+	Bytes         uint64                 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`  // of all its files
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportedPart) Reset() {
+	*x = ExportedPart{}
+	mi := &file_events_training_training_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportedPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportedPart) ProtoMessage() {}
+
+func (x *ExportedPart) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportedPart.ProtoReflect.Descriptor instead.
+func (*ExportedPart) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ExportedPart) GetExport() string {
+	if x != nil {
+		return x.Export
+	}
+	return ""
+}
+
+func (x *ExportedPart) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 type CheckpointSaved struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Checkpoint         *Checkpoint            `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
@@ -1304,7 +1365,7 @@ type CheckpointSaved struct {
 
 func (x *CheckpointSaved) Reset() {
 	*x = CheckpointSaved{}
-	mi := &file_events_training_training_proto_msgTypes[13]
+	mi := &file_events_training_training_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1377,7 @@ func (x *CheckpointSaved) String() string {
 func (*CheckpointSaved) ProtoMessage() {}
 
 func (x *CheckpointSaved) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[13]
+	mi := &file_events_training_training_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1390,7 @@ func (x *CheckpointSaved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointSaved.ProtoReflect.Descriptor instead.
 func (*CheckpointSaved) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{13}
+	return file_events_training_training_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CheckpointSaved) GetCheckpoint() *Checkpoint {
@@ -1372,7 +1433,7 @@ type CheckpointStarted struct {
 
 func (x *CheckpointStarted) Reset() {
 	*x = CheckpointStarted{}
-	mi := &file_events_training_training_proto_msgTypes[14]
+	mi := &file_events_training_training_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1384,7 +1445,7 @@ func (x *CheckpointStarted) String() string {
 func (*CheckpointStarted) ProtoMessage() {}
 
 func (x *CheckpointStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[14]
+	mi := &file_events_training_training_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1397,7 +1458,7 @@ func (x *CheckpointStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointStarted.ProtoReflect.Descriptor instead.
 func (*CheckpointStarted) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{14}
+	return file_events_training_training_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CheckpointStarted) GetId() int64 {
@@ -1427,7 +1488,7 @@ type CheckpointKept struct {
 
 func (x *CheckpointKept) Reset() {
 	*x = CheckpointKept{}
-	mi := &file_events_training_training_proto_msgTypes[15]
+	mi := &file_events_training_training_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1500,7 @@ func (x *CheckpointKept) String() string {
 func (*CheckpointKept) ProtoMessage() {}
 
 func (x *CheckpointKept) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[15]
+	mi := &file_events_training_training_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1513,7 @@ func (x *CheckpointKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointKept.ProtoReflect.Descriptor instead.
 func (*CheckpointKept) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{15}
+	return file_events_training_training_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CheckpointKept) GetId() int64 {
@@ -1486,7 +1547,7 @@ type CheckpointReleased struct {
 
 func (x *CheckpointReleased) Reset() {
 	*x = CheckpointReleased{}
-	mi := &file_events_training_training_proto_msgTypes[16]
+	mi := &file_events_training_training_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1559,7 @@ func (x *CheckpointReleased) String() string {
 func (*CheckpointReleased) ProtoMessage() {}
 
 func (x *CheckpointReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[16]
+	mi := &file_events_training_training_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1572,7 @@ func (x *CheckpointReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointReleased.ProtoReflect.Descriptor instead.
 func (*CheckpointReleased) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{16}
+	return file_events_training_training_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CheckpointReleased) GetId() int64 {
@@ -1542,7 +1603,7 @@ type JobRestored struct {
 
 func (x *JobRestored) Reset() {
 	*x = JobRestored{}
-	mi := &file_events_training_training_proto_msgTypes[17]
+	mi := &file_events_training_training_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1554,7 +1615,7 @@ func (x *JobRestored) String() string {
 func (*JobRestored) ProtoMessage() {}
 
 func (x *JobRestored) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[17]
+	mi := &file_events_training_training_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1567,7 +1628,7 @@ func (x *JobRestored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRestored.ProtoReflect.Descriptor instead.
 func (*JobRestored) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{17}
+	return file_events_training_training_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JobRestored) GetCheckpoint() int64 {
@@ -1608,7 +1669,7 @@ type CheckpointFailed struct {
 
 func (x *CheckpointFailed) Reset() {
 	*x = CheckpointFailed{}
-	mi := &file_events_training_training_proto_msgTypes[18]
+	mi := &file_events_training_training_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1620,7 +1681,7 @@ func (x *CheckpointFailed) String() string {
 func (*CheckpointFailed) ProtoMessage() {}
 
 func (x *CheckpointFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[18]
+	mi := &file_events_training_training_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1633,7 +1694,7 @@ func (x *CheckpointFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointFailed.ProtoReflect.Descriptor instead.
 func (*CheckpointFailed) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{18}
+	return file_events_training_training_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CheckpointFailed) GetId() int64 {
@@ -1651,18 +1712,19 @@ func (x *CheckpointFailed) GetReason() string {
 }
 
 type ModelExported struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // the checkpoint's id
-	ModelDir      string                 `protobuf:"bytes,2,opt,name=model_dir,json=modelDir,proto3" json:"model_dir,omitempty"`
-	SubModels     []string               `protobuf:"bytes,3,rep,name=sub_models,json=subModels,proto3" json:"sub_models,omitempty"`
-	SyncSeq       uint64                 `protobuf:"varint,4,opt,name=sync_seq,json=syncSeq,proto3" json:"sync_seq,omitempty"` // followers go on behind this MONOLITH_SYNC sequence
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	Version       int64                    `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // the checkpoint's id
+	ModelDir      string                   `protobuf:"bytes,2,opt,name=model_dir,json=modelDir,proto3" json:"model_dir,omitempty"`
+	SubModels     []string                 `protobuf:"bytes,3,rep,name=sub_models,json=subModels,proto3" json:"sub_models,omitempty"`
+	SyncSeq       uint64                   `protobuf:"varint,4,opt,name=sync_seq,json=syncSeq,proto3" json:"sync_seq,omitempty"`                                                       // followers go on behind this MONOLITH_SYNC sequence
+	Parts         map[string]*ExportedPart `protobuf:"bytes,5,rep,name=parts,proto3" json:"parts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by sub-model; hosts that do not see model_dir go by it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ModelExported) Reset() {
 	*x = ModelExported{}
-	mi := &file_events_training_training_proto_msgTypes[19]
+	mi := &file_events_training_training_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1674,7 +1736,7 @@ func (x *ModelExported) String() string {
 func (*ModelExported) ProtoMessage() {}
 
 func (x *ModelExported) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[19]
+	mi := &file_events_training_training_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1687,7 +1749,7 @@ func (x *ModelExported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelExported.ProtoReflect.Descriptor instead.
 func (*ModelExported) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{19}
+	return file_events_training_training_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ModelExported) GetVersion() int64 {
@@ -1718,6 +1780,13 @@ func (x *ModelExported) GetSyncSeq() uint64 {
 	return 0
 }
 
+func (x *ModelExported) GetParts() map[string]*ExportedPart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
 // JobPaused has the job's trainers take no more records. They keep their partitions, the shards
 // their rows and offsets, until jobResumed; jobStopped ends a pause, too.
 type JobPaused struct {
@@ -1729,7 +1798,7 @@ type JobPaused struct {
 
 func (x *JobPaused) Reset() {
 	*x = JobPaused{}
-	mi := &file_events_training_training_proto_msgTypes[20]
+	mi := &file_events_training_training_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1741,7 +1810,7 @@ func (x *JobPaused) String() string {
 func (*JobPaused) ProtoMessage() {}
 
 func (x *JobPaused) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[20]
+	mi := &file_events_training_training_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1754,7 +1823,7 @@ func (x *JobPaused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobPaused.ProtoReflect.Descriptor instead.
 func (*JobPaused) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{20}
+	return file_events_training_training_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *JobPaused) GetReason() string {
@@ -1773,7 +1842,7 @@ type JobResumed struct {
 
 func (x *JobResumed) Reset() {
 	*x = JobResumed{}
-	mi := &file_events_training_training_proto_msgTypes[21]
+	mi := &file_events_training_training_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1785,7 +1854,7 @@ func (x *JobResumed) String() string {
 func (*JobResumed) ProtoMessage() {}
 
 func (x *JobResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[21]
+	mi := &file_events_training_training_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1798,7 +1867,7 @@ func (x *JobResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobResumed.ProtoReflect.Descriptor instead.
 func (*JobResumed) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{21}
+	return file_events_training_training_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *JobResumed) GetReason() string {
@@ -1820,7 +1889,7 @@ type TrainerPaused struct {
 
 func (x *TrainerPaused) Reset() {
 	*x = TrainerPaused{}
-	mi := &file_events_training_training_proto_msgTypes[22]
+	mi := &file_events_training_training_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +1901,7 @@ func (x *TrainerPaused) String() string {
 func (*TrainerPaused) ProtoMessage() {}
 
 func (x *TrainerPaused) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[22]
+	mi := &file_events_training_training_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +1914,7 @@ func (x *TrainerPaused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrainerPaused.ProtoReflect.Descriptor instead.
 func (*TrainerPaused) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{22}
+	return file_events_training_training_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TrainerPaused) GetTrainer() string {
@@ -1872,7 +1941,7 @@ type JobStopped struct {
 
 func (x *JobStopped) Reset() {
 	*x = JobStopped{}
-	mi := &file_events_training_training_proto_msgTypes[23]
+	mi := &file_events_training_training_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1884,7 +1953,7 @@ func (x *JobStopped) String() string {
 func (*JobStopped) ProtoMessage() {}
 
 func (x *JobStopped) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[23]
+	mi := &file_events_training_training_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1897,7 +1966,7 @@ func (x *JobStopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStopped.ProtoReflect.Descriptor instead.
 func (*JobStopped) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{23}
+	return file_events_training_training_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *JobStopped) GetReason() string {
@@ -1929,7 +1998,7 @@ type PartitionTaken struct {
 
 func (x *PartitionTaken) Reset() {
 	*x = PartitionTaken{}
-	mi := &file_events_training_training_proto_msgTypes[24]
+	mi := &file_events_training_training_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1941,7 +2010,7 @@ func (x *PartitionTaken) String() string {
 func (*PartitionTaken) ProtoMessage() {}
 
 func (x *PartitionTaken) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[24]
+	mi := &file_events_training_training_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1954,7 +2023,7 @@ func (x *PartitionTaken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionTaken.ProtoReflect.Descriptor instead.
 func (*PartitionTaken) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{24}
+	return file_events_training_training_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PartitionTaken) GetPartition() int32 {
@@ -2004,7 +2073,7 @@ type MetricReported struct {
 
 func (x *MetricReported) Reset() {
 	*x = MetricReported{}
-	mi := &file_events_training_training_proto_msgTypes[25]
+	mi := &file_events_training_training_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2016,7 +2085,7 @@ func (x *MetricReported) String() string {
 func (*MetricReported) ProtoMessage() {}
 
 func (x *MetricReported) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[25]
+	mi := &file_events_training_training_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2029,7 +2098,7 @@ func (x *MetricReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricReported.ProtoReflect.Descriptor instead.
 func (*MetricReported) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{25}
+	return file_events_training_training_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MetricReported) GetName() string {
@@ -2177,7 +2246,7 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a?\n" +
 	"\x11LeaderEpochsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xa9\x02\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xf0\x02\n" +
 	"\tShardFile\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x14\n" +
@@ -2186,10 +2255,14 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\bsync_seq\x18\x05 \x01(\x04R\asyncSeq\x12\x12\n" +
 	"\x04rows\x18\x06 \x01(\x04R\x04rows\x12\x12\n" +
 	"\x04hash\x18\a \x01(\tR\x04hash\x12J\n" +
-	"\x06crc32c\x18\b \x03(\v22.monolith.events.training.v1.ShardFile.Crc32cEntryR\x06crc32c\x1a9\n" +
+	"\x06crc32c\x18\b \x03(\v22.monolith.events.training.v1.ShardFile.Crc32cEntryR\x06crc32c\x12E\n" +
+	"\bexported\x18\t \x01(\v2).monolith.events.training.v1.ExportedPartR\bexported\x1a9\n" +
 	"\vCrc32cEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\xcc\x01\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"<\n" +
+	"\fExportedPart\x12\x16\n" +
+	"\x06export\x18\x01 \x01(\tR\x06export\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"\xcc\x01\n" +
 	"\x0fCheckpointSaved\x12G\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\v2'.monolith.events.training.v1.CheckpointR\n" +
@@ -2219,13 +2292,18 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\bsync_seq\x18\x04 \x01(\x04R\asyncSeq\":\n" +
 	"\x10CheckpointFailed\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x80\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb2\x02\n" +
 	"\rModelExported\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1b\n" +
 	"\tmodel_dir\x18\x02 \x01(\tR\bmodelDir\x12\x1d\n" +
 	"\n" +
 	"sub_models\x18\x03 \x03(\tR\tsubModels\x12\x19\n" +
-	"\bsync_seq\x18\x04 \x01(\x04R\asyncSeq\"#\n" +
+	"\bsync_seq\x18\x04 \x01(\x04R\asyncSeq\x12K\n" +
+	"\x05parts\x18\x05 \x03(\v25.monolith.events.training.v1.ModelExported.PartsEntryR\x05parts\x1ac\n" +
+	"\n" +
+	"PartsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12?\n" +
+	"\x05value\x18\x02 \x01(\v2).monolith.events.training.v1.ExportedPartR\x05value:\x028\x01\"#\n" +
 	"\tJobPaused\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"$\n" +
 	"\n" +
@@ -2266,7 +2344,7 @@ func file_events_training_training_proto_rawDescGZIP() []byte {
 	return file_events_training_training_proto_rawDescData
 }
 
-var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_events_training_training_proto_goTypes = []any{
 	(*Event)(nil),               // 0: monolith.events.training.v1.Event
 	(*CheckpointRequested)(nil), // 1: monolith.events.training.v1.CheckpointRequested
@@ -2281,26 +2359,28 @@ var file_events_training_training_proto_goTypes = []any{
 	(*HealthFailed)(nil),        // 10: monolith.events.training.v1.HealthFailed
 	(*Checkpoint)(nil),          // 11: monolith.events.training.v1.Checkpoint
 	(*ShardFile)(nil),           // 12: monolith.events.training.v1.ShardFile
-	(*CheckpointSaved)(nil),     // 13: monolith.events.training.v1.CheckpointSaved
-	(*CheckpointStarted)(nil),   // 14: monolith.events.training.v1.CheckpointStarted
-	(*CheckpointKept)(nil),      // 15: monolith.events.training.v1.CheckpointKept
-	(*CheckpointReleased)(nil),  // 16: monolith.events.training.v1.CheckpointReleased
-	(*JobRestored)(nil),         // 17: monolith.events.training.v1.JobRestored
-	(*CheckpointFailed)(nil),    // 18: monolith.events.training.v1.CheckpointFailed
-	(*ModelExported)(nil),       // 19: monolith.events.training.v1.ModelExported
-	(*JobPaused)(nil),           // 20: monolith.events.training.v1.JobPaused
-	(*JobResumed)(nil),          // 21: monolith.events.training.v1.JobResumed
-	(*TrainerPaused)(nil),       // 22: monolith.events.training.v1.TrainerPaused
-	(*JobStopped)(nil),          // 23: monolith.events.training.v1.JobStopped
-	(*PartitionTaken)(nil),      // 24: monolith.events.training.v1.PartitionTaken
-	(*MetricReported)(nil),      // 25: monolith.events.training.v1.MetricReported
-	nil,                         // 26: monolith.events.training.v1.JobStarted.EndsEntry
-	nil,                         // 27: monolith.events.training.v1.JobStarted.BeginsEntry
-	nil,                         // 28: monolith.events.training.v1.TopicUpdated.EndsEntry
-	nil,                         // 29: monolith.events.training.v1.Checkpoint.OffsetsEntry
-	nil,                         // 30: monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
-	nil,                         // 31: monolith.events.training.v1.ShardFile.Crc32cEntry
-	nil,                         // 32: monolith.events.training.v1.JobStopped.OffsetsEntry
+	(*ExportedPart)(nil),        // 13: monolith.events.training.v1.ExportedPart
+	(*CheckpointSaved)(nil),     // 14: monolith.events.training.v1.CheckpointSaved
+	(*CheckpointStarted)(nil),   // 15: monolith.events.training.v1.CheckpointStarted
+	(*CheckpointKept)(nil),      // 16: monolith.events.training.v1.CheckpointKept
+	(*CheckpointReleased)(nil),  // 17: monolith.events.training.v1.CheckpointReleased
+	(*JobRestored)(nil),         // 18: monolith.events.training.v1.JobRestored
+	(*CheckpointFailed)(nil),    // 19: monolith.events.training.v1.CheckpointFailed
+	(*ModelExported)(nil),       // 20: monolith.events.training.v1.ModelExported
+	(*JobPaused)(nil),           // 21: monolith.events.training.v1.JobPaused
+	(*JobResumed)(nil),          // 22: monolith.events.training.v1.JobResumed
+	(*TrainerPaused)(nil),       // 23: monolith.events.training.v1.TrainerPaused
+	(*JobStopped)(nil),          // 24: monolith.events.training.v1.JobStopped
+	(*PartitionTaken)(nil),      // 25: monolith.events.training.v1.PartitionTaken
+	(*MetricReported)(nil),      // 26: monolith.events.training.v1.MetricReported
+	nil,                         // 27: monolith.events.training.v1.JobStarted.EndsEntry
+	nil,                         // 28: monolith.events.training.v1.JobStarted.BeginsEntry
+	nil,                         // 29: monolith.events.training.v1.TopicUpdated.EndsEntry
+	nil,                         // 30: monolith.events.training.v1.Checkpoint.OffsetsEntry
+	nil,                         // 31: monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	nil,                         // 32: monolith.events.training.v1.ShardFile.Crc32cEntry
+	nil,                         // 33: monolith.events.training.v1.ModelExported.PartsEntry
+	nil,                         // 34: monolith.events.training.v1.JobStopped.OffsetsEntry
 }
 var file_events_training_training_proto_depIdxs = []int32{
 	1,  // 0: monolith.events.training.v1.Event.checkpoint_requested:type_name -> monolith.events.training.v1.CheckpointRequested
@@ -2309,38 +2389,41 @@ var file_events_training_training_proto_depIdxs = []int32{
 	4,  // 3: monolith.events.training.v1.Event.pause_requested:type_name -> monolith.events.training.v1.PauseRequested
 	5,  // 4: monolith.events.training.v1.Event.resume_requested:type_name -> monolith.events.training.v1.ResumeRequested
 	6,  // 5: monolith.events.training.v1.Event.job_started:type_name -> monolith.events.training.v1.JobStarted
-	13, // 6: monolith.events.training.v1.Event.checkpoint_saved:type_name -> monolith.events.training.v1.CheckpointSaved
-	18, // 7: monolith.events.training.v1.Event.checkpoint_failed:type_name -> monolith.events.training.v1.CheckpointFailed
-	19, // 8: monolith.events.training.v1.Event.model_exported:type_name -> monolith.events.training.v1.ModelExported
-	23, // 9: monolith.events.training.v1.Event.job_stopped:type_name -> monolith.events.training.v1.JobStopped
-	24, // 10: monolith.events.training.v1.Event.partition_taken:type_name -> monolith.events.training.v1.PartitionTaken
-	25, // 11: monolith.events.training.v1.Event.metric_reported:type_name -> monolith.events.training.v1.MetricReported
-	20, // 12: monolith.events.training.v1.Event.job_paused:type_name -> monolith.events.training.v1.JobPaused
-	21, // 13: monolith.events.training.v1.Event.job_resumed:type_name -> monolith.events.training.v1.JobResumed
-	22, // 14: monolith.events.training.v1.Event.trainer_paused:type_name -> monolith.events.training.v1.TrainerPaused
-	14, // 15: monolith.events.training.v1.Event.checkpoint_started:type_name -> monolith.events.training.v1.CheckpointStarted
-	17, // 16: monolith.events.training.v1.Event.job_restored:type_name -> monolith.events.training.v1.JobRestored
+	14, // 6: monolith.events.training.v1.Event.checkpoint_saved:type_name -> monolith.events.training.v1.CheckpointSaved
+	19, // 7: monolith.events.training.v1.Event.checkpoint_failed:type_name -> monolith.events.training.v1.CheckpointFailed
+	20, // 8: monolith.events.training.v1.Event.model_exported:type_name -> monolith.events.training.v1.ModelExported
+	24, // 9: monolith.events.training.v1.Event.job_stopped:type_name -> monolith.events.training.v1.JobStopped
+	25, // 10: monolith.events.training.v1.Event.partition_taken:type_name -> monolith.events.training.v1.PartitionTaken
+	26, // 11: monolith.events.training.v1.Event.metric_reported:type_name -> monolith.events.training.v1.MetricReported
+	21, // 12: monolith.events.training.v1.Event.job_paused:type_name -> monolith.events.training.v1.JobPaused
+	22, // 13: monolith.events.training.v1.Event.job_resumed:type_name -> monolith.events.training.v1.JobResumed
+	23, // 14: monolith.events.training.v1.Event.trainer_paused:type_name -> monolith.events.training.v1.TrainerPaused
+	15, // 15: monolith.events.training.v1.Event.checkpoint_started:type_name -> monolith.events.training.v1.CheckpointStarted
+	18, // 16: monolith.events.training.v1.Event.job_restored:type_name -> monolith.events.training.v1.JobRestored
 	9,  // 17: monolith.events.training.v1.Event.topic_updated:type_name -> monolith.events.training.v1.TopicUpdated
 	10, // 18: monolith.events.training.v1.Event.health_failed:type_name -> monolith.events.training.v1.HealthFailed
-	15, // 19: monolith.events.training.v1.Event.checkpoint_kept:type_name -> monolith.events.training.v1.CheckpointKept
-	16, // 20: monolith.events.training.v1.Event.checkpoint_released:type_name -> monolith.events.training.v1.CheckpointReleased
-	26, // 21: monolith.events.training.v1.JobStarted.ends:type_name -> monolith.events.training.v1.JobStarted.EndsEntry
-	27, // 22: monolith.events.training.v1.JobStarted.begins:type_name -> monolith.events.training.v1.JobStarted.BeginsEntry
+	16, // 19: monolith.events.training.v1.Event.checkpoint_kept:type_name -> monolith.events.training.v1.CheckpointKept
+	17, // 20: monolith.events.training.v1.Event.checkpoint_released:type_name -> monolith.events.training.v1.CheckpointReleased
+	27, // 21: monolith.events.training.v1.JobStarted.ends:type_name -> monolith.events.training.v1.JobStarted.EndsEntry
+	28, // 22: monolith.events.training.v1.JobStarted.begins:type_name -> monolith.events.training.v1.JobStarted.BeginsEntry
 	8,  // 23: monolith.events.training.v1.JobStarted.files:type_name -> monolith.events.training.v1.FileSet
 	7,  // 24: monolith.events.training.v1.JobStarted.parent:type_name -> monolith.events.training.v1.Parent
-	28, // 25: monolith.events.training.v1.TopicUpdated.ends:type_name -> monolith.events.training.v1.TopicUpdated.EndsEntry
-	29, // 26: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
+	29, // 25: monolith.events.training.v1.TopicUpdated.ends:type_name -> monolith.events.training.v1.TopicUpdated.EndsEntry
+	30, // 26: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
 	12, // 27: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
-	30, // 28: monolith.events.training.v1.Checkpoint.leader_epochs:type_name -> monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	31, // 28: monolith.events.training.v1.Checkpoint.leader_epochs:type_name -> monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
 	7,  // 29: monolith.events.training.v1.Checkpoint.parent:type_name -> monolith.events.training.v1.Parent
-	31, // 30: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
-	11, // 31: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
-	32, // 32: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	32, // 30: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
+	13, // 31: monolith.events.training.v1.ShardFile.exported:type_name -> monolith.events.training.v1.ExportedPart
+	11, // 32: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
+	33, // 33: monolith.events.training.v1.ModelExported.parts:type_name -> monolith.events.training.v1.ModelExported.PartsEntry
+	34, // 34: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
+	13, // 35: monolith.events.training.v1.ModelExported.PartsEntry.value:type_name -> monolith.events.training.v1.ExportedPart
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_events_training_training_proto_init() }
@@ -2371,14 +2454,14 @@ func file_events_training_training_proto_init() {
 		(*Event_CheckpointKept)(nil),
 		(*Event_CheckpointReleased)(nil),
 	}
-	file_events_training_training_proto_msgTypes[24].OneofWrappers = []any{}
+	file_events_training_training_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_training_training_proto_rawDesc), len(file_events_training_training_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -3,7 +3,10 @@
 package training
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"path/filepath"
+	"slices"
 
 	"github.com/monolith-go/monolith/events"
 )
@@ -72,6 +75,10 @@ func (e *Event) Validate(aggregate string) error {
 		r.Check(m.GetVersion() > 0, "an export needs its version")
 		r.Check(filepath.IsAbs(m.GetModelDir()), "model_dir %q must be absolute", m.GetModelDir())
 		r.Check(len(m.GetSubModels()) > 0, "an export needs its sub-models")
+		for sub, part := range m.GetParts() {
+			r.Check(slices.Contains(m.GetSubModels(), sub), "part %q is no sub-model of the export", sub)
+			r.Check(sha256Hex(part.GetExport()), "export %q of part %q is no SHA-256 in hexadecimal", part.GetExport(), sub)
+		}
 	case *Event_PartitionTaken:
 		t := b.PartitionTaken
 		r.Check(t.GetPartition() >= 0, "partition %d is negative", t.GetPartition())
@@ -105,4 +112,10 @@ func ascending(ids []int64) bool {
 		}
 	}
 	return len(ids) <= maxRemoved
+}
+
+// sha256Hex says whether text is a SHA-256 in hexadecimal.
+func sha256Hex(text string) bool {
+	raw, err := hex.DecodeString(text)
+	return err == nil && len(raw) == sha256.Size
 }

@@ -21,8 +21,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Event is the body on monolith.<bzid>.sync.<model>/<sub-model>/<container or host>;
-// model-sync owns it.
+// Event is the body on monolith.<bzid>.sync.<model>/<sub-model>/<container or host>, and on
+// monolith.<bzid>.sync.<host> for what is said of the host; model-sync owns it.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Body:
@@ -30,6 +30,7 @@ type Event struct {
 	//	*Event_ModelCopied
 	//	*Event_DeltasApplied
 	//	*Event_TargetFailed
+	//	*Event_SourceOffered
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -99,6 +100,15 @@ func (x *Event) GetTargetFailed() *TargetFailed {
 	return nil
 }
 
+func (x *Event) GetSourceOffered() *SourceOffered {
+	if x != nil {
+		if x, ok := x.Body.(*Event_SourceOffered); ok {
+			return x.SourceOffered
+		}
+	}
+	return nil
+}
+
 type isEvent_Body interface {
 	isEvent_Body()
 }
@@ -115,11 +125,17 @@ type Event_TargetFailed struct {
 	TargetFailed *TargetFailed `protobuf:"bytes,3,opt,name=target_failed,json=targetFailed,proto3,oneof"`
 }
 
+type Event_SourceOffered struct {
+	SourceOffered *SourceOffered `protobuf:"bytes,4,opt,name=source_offered,json=sourceOffered,proto3,oneof"`
+}
+
 func (*Event_ModelCopied) isEvent_Body() {}
 
 func (*Event_DeltasApplied) isEvent_Body() {}
 
 func (*Event_TargetFailed) isEvent_Body() {}
+
+func (*Event_SourceOffered) isEvent_Body() {}
 
 type ModelCopied struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -410,15 +426,78 @@ func (x *TargetFailed) GetReason() string {
 	return ""
 }
 
+// SourceOffered says where other hosts fetch what lies on a host: its copies, and the exports in
+// folders. Without an address the host no longer hands anything out.
+type SourceOffered struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"` // host:port
+	Folders       []string               `protobuf:"bytes,3,rep,name=folders,proto3" json:"folders,omitempty"` // absolute; each holds exported_models folders at any depth, or is one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceOffered) Reset() {
+	*x = SourceOffered{}
+	mi := &file_events_transfer_sync_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceOffered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceOffered) ProtoMessage() {}
+
+func (x *SourceOffered) ProtoReflect() protoreflect.Message {
+	mi := &file_events_transfer_sync_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceOffered.ProtoReflect.Descriptor instead.
+func (*SourceOffered) Descriptor() ([]byte, []int) {
+	return file_events_transfer_sync_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SourceOffered) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *SourceOffered) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *SourceOffered) GetFolders() []string {
+	if x != nil {
+		return x.Folders
+	}
+	return nil
+}
+
 var File_events_transfer_sync_proto protoreflect.FileDescriptor
 
 const file_events_transfer_sync_proto_rawDesc = "" +
 	"\n" +
-	"\x1aevents/transfer/sync.proto\x12\x17monolith.events.sync.v1\"\xf9\x01\n" +
+	"\x1aevents/transfer/sync.proto\x12\x17monolith.events.sync.v1\"\xca\x02\n" +
 	"\x05Event\x12I\n" +
 	"\fmodel_copied\x18\x01 \x01(\v2$.monolith.events.sync.v1.ModelCopiedH\x00R\vmodelCopied\x12O\n" +
 	"\x0edeltas_applied\x18\x02 \x01(\v2&.monolith.events.sync.v1.DeltasAppliedH\x00R\rdeltasApplied\x12L\n" +
-	"\rtarget_failed\x18\x03 \x01(\v2%.monolith.events.sync.v1.TargetFailedH\x00R\ftargetFailedB\x06\n" +
+	"\rtarget_failed\x18\x03 \x01(\v2%.monolith.events.sync.v1.TargetFailedH\x00R\ftargetFailed\x12O\n" +
+	"\x0esource_offered\x18\x04 \x01(\v2&.monolith.events.sync.v1.SourceOfferedH\x00R\rsourceOfferedB\x06\n" +
 	"\x04body\"\xd1\x01\n" +
 	"\vModelCopied\x12\x1d\n" +
 	"\n" +
@@ -444,7 +523,11 @@ const file_events_transfer_sync_proto_rawDesc = "" +
 	"model_name\x18\x01 \x01(\tR\tmodelName\x12\x1b\n" +
 	"\tsub_model\x18\x02 \x01(\tR\bsubModel\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\tR\x06target\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reasonB1Z/github.com/monolith-go/monolith/events/transferb\x06proto3"
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"W\n" +
+	"\rSourceOffered\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
+	"\afolders\x18\x03 \x03(\tR\afoldersB1Z/github.com/monolith-go/monolith/events/transferb\x06proto3"
 
 var (
 	file_events_transfer_sync_proto_rawDescOnce sync.Once
@@ -458,24 +541,26 @@ func file_events_transfer_sync_proto_rawDescGZIP() []byte {
 	return file_events_transfer_sync_proto_rawDescData
 }
 
-var file_events_transfer_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_events_transfer_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_events_transfer_sync_proto_goTypes = []any{
 	(*Event)(nil),         // 0: monolith.events.sync.v1.Event
 	(*ModelCopied)(nil),   // 1: monolith.events.sync.v1.ModelCopied
 	(*DeltasApplied)(nil), // 2: monolith.events.sync.v1.DeltasApplied
 	(*Applied)(nil),       // 3: monolith.events.sync.v1.Applied
 	(*TargetFailed)(nil),  // 4: monolith.events.sync.v1.TargetFailed
+	(*SourceOffered)(nil), // 5: monolith.events.sync.v1.SourceOffered
 }
 var file_events_transfer_sync_proto_depIdxs = []int32{
 	1, // 0: monolith.events.sync.v1.Event.model_copied:type_name -> monolith.events.sync.v1.ModelCopied
 	2, // 1: monolith.events.sync.v1.Event.deltas_applied:type_name -> monolith.events.sync.v1.DeltasApplied
 	4, // 2: monolith.events.sync.v1.Event.target_failed:type_name -> monolith.events.sync.v1.TargetFailed
-	3, // 3: monolith.events.sync.v1.DeltasApplied.applied:type_name -> monolith.events.sync.v1.Applied
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	5, // 3: monolith.events.sync.v1.Event.source_offered:type_name -> monolith.events.sync.v1.SourceOffered
+	3, // 4: monolith.events.sync.v1.DeltasApplied.applied:type_name -> monolith.events.sync.v1.Applied
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_events_transfer_sync_proto_init() }
@@ -487,6 +572,7 @@ func file_events_transfer_sync_proto_init() {
 		(*Event_ModelCopied)(nil),
 		(*Event_DeltasApplied)(nil),
 		(*Event_TargetFailed)(nil),
+		(*Event_SourceOffered)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -494,7 +580,7 @@ func file_events_transfer_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_transfer_sync_proto_rawDesc), len(file_events_transfer_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

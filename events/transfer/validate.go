@@ -3,6 +3,7 @@
 package transfer
 
 import (
+	"net"
 	"path/filepath"
 
 	"github.com/monolith-go/monolith/events"
@@ -11,8 +12,11 @@ import (
 // maxPath is what file systems take.
 const maxPath = 4096
 
+// maxFolders bounds the folders that one host offers.
+const maxFolders = 256
+
 // Validate reports the rules that e breaks on the subject of aggregate,
-// <model>/<sub-model>/<container or host>, as an [events.ErrInvalid].
+// <model>/<sub-model>/<container or host>, or the host, as an [events.ErrInvalid].
 func (e *Event) Validate(aggregate string) error {
 	var r events.Rules
 	r.Named("the aggregate", aggregate)
@@ -37,6 +41,17 @@ func (e *Event) Validate(aggregate string) error {
 		t := b.TargetFailed
 		of(&r, aggregate, t.GetModelName(), t.GetSubModel(), t.GetTarget())
 		r.Reason("a failure", t.GetReason())
+	case *Event_SourceOffered:
+		o := b.SourceOffered
+		r.Check(o.GetHost() == aggregate, "the body is about host %s, its subject about %s", o.GetHost(), aggregate)
+		r.Check(len(o.GetFolders()) <= maxFolders, "%d folders are offered, at most %d are allowed", len(o.GetFolders()), maxFolders)
+		for _, f := range o.GetFolders() {
+			r.Check(filepath.IsAbs(f) && filepath.Clean(f) == f && len(f) <= maxPath, "folder %q must be absolute and clean, of at most %d bytes", f, maxPath)
+		}
+		if o.GetAddress() != "" {
+			host, port, err := net.SplitHostPort(o.GetAddress())
+			r.Check(err == nil && host != "" && port != "" && len(o.GetAddress()) <= events.MaxName, "address %q is not host:port", o.GetAddress())
+		}
 	}
 	return r.Err()
 }

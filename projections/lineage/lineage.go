@@ -19,7 +19,7 @@ import (
 // State or of what Fold makes of a log.
 const (
 	Name    = "lineage"
-	Version = 5
+	Version = 6
 )
 
 // State is the lineage after the event at Seq.
@@ -28,6 +28,7 @@ type State struct {
 	Jobs    map[string]Job                                `json:"jobs"`
 	Copies  map[string]events.JSON[*transfer.ModelCopied] `json:"copies"`           // by CopyKey
 	Recent  map[string][]string                           `json:"recent,omitempty"` // "<model>/<sub-model>@<host>" -> keys of Copies, the last stated last
+	Sources map[string]Source                             `json:"sources,omitempty"` // by host, of those that hand out what lies there; at most MaxSources
 	Skipped fold.Skipped                                  `json:"skipped,omitempty"`
 }
 
@@ -89,6 +90,8 @@ func (s *State) applySync(r events.Recorded) bool {
 	case *transfer.Event_ModelCopied:
 		c := b.ModelCopied
 		s.copied(c)
+	case *transfer.Event_SourceOffered:
+		s.offered(b.SourceOffered, r.Seq)
 	case *transfer.Event_DeltasApplied, *transfer.Event_TargetFailed:
 	default:
 		return false

@@ -234,6 +234,11 @@ func TestAnAssignmentWaitsForTheCut(t *testing.T) {
 	must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "c"})
 	must[shardcmd.State](w, 0, shardcmd.Advance, shardcmd.AdvanceRequest{Cut: "c", Targets: map[int32]int64{0: 10}})
 	file := w.snapshot(0, shardcmd.SnapshotRequest{Cut: "c", Checkpoint: 1, Export: true})
+	cfg := w.config()
+	identity, size, err := checkpoint.Written(filepath.Join(cfg.Dir, "exported_models", "ps_0", "1"))
+	if x := file.GetExported(); err != nil || x.GetExport() != identity || x.GetBytes() != size || len(identity) != 64 {
+		t.Errorf("the shard says that it exported %v, there lies %s of %d bytes, %v", x, identity, size, err)
+	}
 	answered := make(chan shardcmd.AssignResponse, 1)
 	go func() {
 		a, err := call[shardcmd.AssignResponse](w, 0, shardcmd.Assign, pstest.Set("during", []int64{7}, 70, 71))

@@ -152,17 +152,25 @@ func (s *Server) snapshot(ctx context.Context, r shardcmd.SnapshotRequest) (*tra
 	if err != nil {
 		return nil, taken(err, r.Checkpoint)
 	}
+	var exported *training.ExportedPart
 	if r.Export {
 		version := r.Version
 		if version == 0 {
 			version = r.Checkpoint
 		}
-		if _, err := checkpoint.CreateShard(filepath.Join(s.cfg.Dir, s.cfg.exportPath(version)), checkpoint.Export(all)); err != nil {
+		dir := filepath.Join(s.cfg.Dir, s.cfg.exportPath(version))
+		if _, err := checkpoint.CreateShard(dir, checkpoint.Export(all)); err != nil {
 			return nil, taken(err, r.Checkpoint)
 		}
+		identity, size, err := checkpoint.Written(dir)
+		if err != nil {
+			return nil, err
+		}
+		exported = &training.ExportedPart{Export: identity, Bytes: size}
 	}
 	f := &training.ShardFile{
 		Shard: m.Shard, Path: filepath.ToSlash(path), Epoch: m.Epoch, Step: m.Step, SyncSeq: m.SyncSeq, Hash: m.Hash, Crc32C: m.Files,
+		Exported: exported,
 	}
 	for _, t := range m.Tables {
 		f.Rows += t.Rows

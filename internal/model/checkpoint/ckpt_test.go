@@ -310,7 +310,7 @@ func TestCrashWhileWriting(t *testing.T) {
 	dir, first := write(t, small())
 	broken := errors.New("no space left on device")
 	err := replaceDir(dir, func(tmp string) error {
-		if err := os.WriteFile(filepath.Join(tmp, manifestName), []byte("half a man"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(tmp, ManifestName), []byte("half a man"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := ReadShard(dir); err != nil || got.Manifest.Hash != first.Hash {

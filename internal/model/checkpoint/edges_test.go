@@ -244,7 +244,7 @@ func TestWithoutVariables(t *testing.T) {
 	if err := WriteEntry(entry, &Entry{Spec: modelspec.MovieRanking(), Version: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if names := files(t, entry); !slices.Equal(names, []string{manifestName, specName}) {
+	if names := files(t, entry); !slices.Equal(names, []string{ManifestName, specName}) {
 		t.Errorf("an entry has %q", names)
 	}
 	if got, err := ReadEntry(entry); err != nil || len(got.Dense) != 0 {

@@ -21,7 +21,7 @@ func TestManifestsOfNonsense(t *testing.T) {
 	if _, err := WriteShard(dir, s); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, manifestName)
+	path := filepath.Join(dir, ManifestName)
 	good, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

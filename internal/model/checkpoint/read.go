@@ -92,7 +92,7 @@ func (d *folder) readDense(s *Shard) (err error) {
 		return err
 	}
 	if sum := contentHash(m.Tables, m.Filters, m.Variables, s.Dense, s.Bands); sum != m.Hash {
-		return d.corrupt(manifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
+		return d.corrupt(ManifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (d *folder) readShard() (*Shard, error) {
 	if len(m.Spec) > 0 {
 		s.Spec = new(model.ModelSpec)
 		if err := protojson.Unmarshal(m.Spec, s.Spec); err != nil {
-			return nil, d.corrupt(manifestName, err)
+			return nil, d.corrupt(ManifestName, err)
 		}
 	}
 	if err := d.readDense(s); err != nil {
@@ -181,7 +181,7 @@ func ReadEntry(dir string) (*Entry, error) {
 		return nil, err
 	}
 	if sum := contentHash(nil, nil, m.Variables, e.Dense, nil); sum != m.Hash {
-		return nil, d.corrupt(manifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
+		return nil, d.corrupt(ManifestName, fmt.Errorf("the parameters hash to %s where it says %s", sum, m.Hash))
 	}
 	e.Files, err = d.readMore(m.Files)
 	return e, err
@@ -254,18 +254,18 @@ func DirSize(dir string) (int64, error) {
 
 // readSealed reads manifest.json into m. Only the very bytes that seal makes of m pass.
 func (d *folder) readSealed(m any, sum *string, version func() int, known ...int) error {
-	text, err := d.readSmall(manifestName)
+	text, err := d.readSmall(ManifestName)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(text, m); err != nil {
-		return d.corrupt(manifestName, err)
+		return d.corrupt(ManifestName, err)
 	}
 	if v := version(); !slices.Contains(known, v) {
-		return d.corrupt(manifestName, fmt.Errorf("it is of format %d, this build reads %v", v, known))
+		return d.corrupt(ManifestName, fmt.Errorf("it is of format %d, this build reads %v", v, known))
 	}
 	if again, err := seal(m, sum); err != nil || !bytes.Equal(again, text) {
-		return d.corrupt(manifestName, errors.New("its own checksum is wrong"))
+		return d.corrupt(ManifestName, errors.New("its own checksum is wrong"))
 	}
 	return nil
 }
@@ -285,7 +285,7 @@ func (d *folder) readVariables(files map[string]uint32, names []string, shapes [
 func (d *folder) readRecords(name string, files map[string]uint32, read func(*tfrecord.Reader) error) error {
 	want, ok := files[name]
 	if !ok || name != filepath.Base(name) {
-		return d.corrupt(manifestName, fmt.Errorf("it has no checksum of %q", name))
+		return d.corrupt(ManifestName, fmt.Errorf("it has no checksum of %q", name))
 	}
 	f, err := d.open(name)
 	if err != nil {

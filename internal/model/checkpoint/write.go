@@ -22,7 +22,8 @@ const (
 	formatMore   = 2 // of manifests that say more than the first format could
 	formatAsked  = 3 // of those that name assignments
 	formatBands  = 4 // of those of variables in bands
-	manifestName = "manifest.json"
+	// ManifestName is the file that names all others of a folder.
+	ManifestName = "manifest.json"
 	denseName    = "dense.tfrecord"
 	specName     = "spec.json"
 )
@@ -112,7 +113,7 @@ func writeShard(dir string, s *Shard, put func(dir string, fill func(tmp string)
 		if err != nil {
 			return err
 		}
-		return writeFile(tmp, manifestName, func(w io.Writer) error { _, err := w.Write(text); return err })
+		return writeFile(tmp, ManifestName, func(w io.Writer) error { _, err := w.Write(text); return err })
 	})
 	if err != nil {
 		return Manifest{}, fmt.Errorf("write checkpoint %s: %w", dir, err)
@@ -167,7 +168,7 @@ func WriteEntry(dir string, e *Entry) error {
 		if err != nil {
 			return err
 		}
-		return writeFile(tmp, manifestName, func(w io.Writer) error { _, err := w.Write(text); return err })
+		return writeFile(tmp, ManifestName, func(w io.Writer) error { _, err := w.Write(text); return err })
 	})
 	if err != nil {
 		return fmt.Errorf("write entry %s: %w", dir, err)

@@ -301,8 +301,19 @@ func (c *Cutter) Entry(made Cut, m *runtime.Engine) (*training.ModelExported, er
 	e.Files = map[string][]byte{tfgraph.FileName: saved}
 	models := filepath.Join(c.Job.Dir, ExportsDir)
 	version := strconv.FormatInt(c.ID, 10)
-	if err := checkpoint.WriteEntry(filepath.Join(models, "entry", version), e); err != nil {
+	dir := filepath.Join(models, "entry", version)
+	if err := checkpoint.WriteEntry(dir, e); err != nil {
 		return nil, err
 	}
-	return &training.ModelExported{Version: c.ID, ModelDir: models, SubModels: subModels(c.Job.Shards.Len()), SyncSeq: made.syncSeq}, nil
+	identity, size, err := checkpoint.Written(dir)
+	if err != nil {
+		return nil, err
+	}
+	parts := map[string]*training.ExportedPart{"entry": {Export: identity, Bytes: size}}
+	for _, f := range made.Checkpoint.GetShards() {
+		if f.GetExported() != nil { // a shard of an older build does not say
+			parts["ps_"+strconv.Itoa(int(f.GetShard()))] = f.GetExported()
+		}
+	}
+	return &training.ModelExported{Version: c.ID, ModelDir: models, SubModels: subModels(c.Job.Shards.Len()), SyncSeq: made.syncSeq, Parts: parts}, nil
 }

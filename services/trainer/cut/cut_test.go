@@ -257,7 +257,7 @@ func TestEntryOfACut(t *testing.T) {
 		if _, err := checkpoint.WriteShard(filepath.Join(job.Dir, path), sh); err != nil {
 			t.Fatal(err)
 		}
-		return &training.ShardFile{Shard: uint32(shard), Path: path}
+		return &training.ShardFile{Shard: uint32(shard), Path: path, Exported: &training.ExportedPart{Export: fmt.Sprint("of shard ", shard), Bytes: 7}}
 	}
 	made := func(files ...*training.ShardFile) Cut {
 		return Cut{Checkpoint: &training.Checkpoint{Id: 7, Dir: job.Dir, Offsets: offsets, Shards: files}, syncSeq: 9}
@@ -270,6 +270,16 @@ func TestEntryOfACut(t *testing.T) {
 	entry, err := checkpoint.ReadEntry(filepath.Join(job.Dir, ExportsDir, "entry", "7"))
 	if err != nil || len(entry.Dense) != len(m.Variables()) || entry.SyncSeq != 9 || entry.Shards != 2 {
 		t.Errorf("entry %+v, %v", entry, err)
+	}
+	identity, size, err := checkpoint.Written(filepath.Join(job.Dir, ExportsDir, "entry", "7"))
+	if p := e.GetParts(); err != nil || len(p) != 3 || p["entry"].GetExport() != identity || p["entry"].GetBytes() != size || len(identity) != 64 || size == 0 ||
+		p["ps_0"].GetExport() != "of shard 0" || p["ps_1"].GetExport() != "of shard 1" {
+		t.Errorf("the fact tells of %v, the entry is %s of %d bytes, %v", p, identity, size, err)
+	}
+	older := write(1, offsets, "")
+	older.Exported = nil
+	if e, err := c.Entry(made(write(0, offsets, ""), older), m); err != nil || len(e.GetParts()) != 2 {
+		t.Errorf("beside a shard that does not say what it exported: %v, %v", e.GetParts(), err)
 	}
 	if _, err := c.Entry(made(write(0, offsets, ""), write(1, map[int32]int64{0: 6}, "")), m); err == nil || !strings.Contains(err.Error(), "shard 1 wrote offsets map[0:6], the cut is at map[0:5]") {
 		t.Errorf("of another cut: %v", err)
