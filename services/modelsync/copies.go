@@ -256,10 +256,38 @@ func (k *keeper) retain(now time.Time) (next time.Time) {
 		k.s.removed.Inc()
 		k.s.env.Log.Info("old copy removed", "dir", filepath.Join(k.s.cfg.Dir, c.place()))
 	}
+	k.dropParts(named)
 	if len(k.busy) == 0 {
 		prune(k.dir)
 	}
 	return next
+}
+
+// dropParts removes what was fetched in part for a place that no plan names any more.
+func (k *keeper) dropParts(named map[string]bool) {
+	found, err := parts(k.dir)
+	if err != nil {
+		return // only for a malformed pattern
+	}
+	for _, path := range found {
+		version, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), part), "-")
+		if place := filepath.Join(filepath.Dir(path), version); named[place] || k.fetching(place) {
+			continue
+		}
+		if err := k.dir.RemoveAll(path); err != nil {
+			k.s.env.Log.Warn("what was fetched in part not removed", "dir", filepath.Join(k.s.cfg.Dir, path), "err", err)
+		}
+	}
+}
+
+// fetching says whether a copy is being made at place.
+func (k *keeper) fetching(place string) bool {
+	for t := range k.busy {
+		if t.place() == place {
+			return true
+		}
+	}
+	return false
 }
 
 // bring makes sure that t lies here whole and that a fact says so. seen is what lay at its
@@ -268,19 +296,16 @@ func (s *Server) bring(ctx context.Context, dir *os.Root, t target, seen *copied
 	if err := t.check(s.cfg.Dir); err != nil {
 		return c, err
 	}
-	// An export may have been made anew in the same folder, under the same version. Where
-	// the source cannot be read any more, a copy that is whole is taken as it is.
-	exported, sourceErr := sourceExport(t.source)
-	c, there := found(ctx, dir, t.place(), seen)
-	if there = there && (sourceErr != nil || c.export == exported); !there {
-		if c, err = copyModel(ctx, t.source, dir, t.place()); err != nil {
-			return c, err
-		}
+	began := time.Now()
+	c, how, err := s.whole(ctx, dir, t, seen)
+	if err != nil {
+		return c, err
 	}
+	there := how == lay
 	fact := &transfer.ModelCopied{ModelName: t.model, SubModel: t.sub, Version: t.version, Host: s.cfg.Host,
 		Path: filepath.Join(s.cfg.Dir, t.place()), Bytes: c.size, Source: t.source, Export: c.export}
 	subject := transfer.Subject(s.env.BZID, t.aggregate(s.cfg.Host))
-	cause := s.causeOf(ctx, t)
+	cause, wanted := s.causeOf(ctx, t)
 	said := false
 	_, seqs, err := s.store.Append(ctx, func() ([]bus.Draft, error) {
 		last, err := s.env.Bus.Log().LastOf(ctx, subject)
@@ -301,24 +326,16 @@ func (s *Server) bring(ctx context.Context, dir *os.Root, t target, seen *copied
 	if err != nil {
 		return c, errUnsaid{err}
 	}
-	if there {
-		s.copies.WithLabelValues("found").Inc()
-	} else {
-		s.copies.WithLabelValues("copied").Inc()
+	s.copies.WithLabelValues(string(how)).Inc()
+	if !there {
 		s.bytes.Add(float64(c.size))
+		s.took.Observe(time.Since(began).Seconds())
+		if !wanted.IsZero() {
+			s.delay.Observe(max(0, time.Since(wanted).Seconds()))
+		}
 	}
 	s.env.Log.Info("sub-model is here", "model", t.model, "sub_model", t.sub, "version", t.version, "source", t.source, "path", fact.Path, "bytes", c.size, "facts", len(seqs))
 	return c, nil
-}
-
-// sourceExport is exportOf the folder source.
-func sourceExport(source string) (string, error) {
-	dir, err := os.OpenRoot(source)
-	if err != nil {
-		return "", err
-	}
-	defer dir.Close()
-	return exportOf(dir)
 }
 
 // errUnsaid means that the copy is fine and the log did not answer: nothing about the
@@ -335,9 +352,10 @@ func (s *Server) fail(ctx context.Context, o outcome, f *failure) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, role.Deadline)
 	defer cancel()
+	cause, _ := s.causeOf(ctx, o.target)
 	_, _, err := s.store.Append(ctx, func() ([]bus.Draft, error) {
 		return []bus.Draft{{
-			Subject: transfer.Subject(s.env.BZID, o.target.aggregate(s.cfg.Host)), Expect: bus.Any, Header: s.causeOf(ctx, o.target),
+			Subject: transfer.Subject(s.env.BZID, o.target.aggregate(s.cfg.Host)), Expect: bus.Any, Header: cause,
 			Event: &transfer.Event{Body: &transfer.Event_TargetFailed{TargetFailed: &transfer.TargetFailed{
 				ModelName: o.target.model, SubModel: o.target.sub, Target: s.cfg.Host, Reason: reason}}}}}, nil
 	})
@@ -348,16 +366,16 @@ func (s *Server) fail(ctx context.Context, o outcome, f *failure) {
 	f.said = reason
 }
 
-// causeOf is the header of a fact that follows from the plan behind t; without the plan
-// it is empty, which breaks nothing.
-func (s *Server) causeOf(ctx context.Context, t target) events.Header {
+// causeOf is the header of a fact that follows from the plan behind t, and when that was made;
+// without the plan both are empty, which breaks nothing.
+func (s *Server) causeOf(ctx context.Context, t target) (events.Header, time.Time) {
 	r, err := s.env.Bus.Log().Get(ctx, t.seq)
 	if err != nil {
-		return events.Header{}
+		return events.Header{}, time.Time{}
 	}
 	h := events.Header{Causation: r.Header.ID, Correlation: r.Header.Correlation, Traceparent: r.Header.Traceparent}
 	if h.Correlation == "" {
 		h.Correlation = r.Header.ID
 	}
-	return h
+	return h, r.Time
 }

@@ -3,34 +3,27 @@ package modelsync
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/monolith-go/monolith/internal/durable"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 )
 
 const (
-	manifestName = "manifest.json"
-	maxManifest  = 16 << 20
 	// maxDepth bounds folders within folders of one sub-model; exports have two.
 	maxDepth = 32
 	// Folders beginning so are not whole yet, or on their way out; a start sweeps them.
 	unfinished = ".tmp-"
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // copied is what lies in a copy.
 type copied struct {
-	export string // identity, as exportOf tells it
+	export string // its identity
 	size   uint64
 }
 
@@ -60,22 +53,27 @@ func copyModel(ctx context.Context, source string, root *os.Root, place string) 
 	if c.size, err = copyTree(ctx, src, dst, ".", 0); err != nil {
 		return c, err
 	}
-	if err := verify(ctx, dst); err != nil {
+	if err := checkpoint.VerifyFiles(ctx, dst.FS()); err != nil {
 		return c, fmt.Errorf("the copy of %s is not what was exported: %w", source, err)
 	}
-	if c.export, err = exportOf(dst); err != nil {
+	if c.export, err = checkpoint.Identity(dst.FS()); err != nil {
 		return c, err
 	}
-	// What lies at place is damaged or of an export that was made anew under this name.
-	aside := tmp + "-old"
+	return c, install(root, tmp, place)
+}
+
+// install renames the whole folder tmp to place, beside it. What lies there is damaged, or of an
+// export that was made anew under this name.
+func install(root *os.Root, tmp, place string) (err error) {
+	aside := filepath.Join(filepath.Dir(place), unfinished+filepath.Base(place)+"-"+rand.Text()+"-old")
 	if err := root.Rename(place, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return c, err
+		return err
 	}
 	defer func() { err = errors.Join(err, root.RemoveAll(aside)) }()
 	if err := root.Rename(tmp, place); err != nil {
-		return c, err
+		return err
 	}
-	return c, syncDir(root, parent)
+	return syncDir(root, filepath.Dir(place))
 }
 
 // copyTree copies the folder dir with what is in it. A link to a file within the source is
@@ -138,69 +136,6 @@ func copyFile(ctx context.Context, src, dst *os.Root, name string) (size uint64,
 		return 0, fmt.Errorf("%s changed while it was copied: %d bytes where there were %d", in.Name(), n, info.Size())
 	}
 	return uint64(n), out.Sync()
-}
-
-// exportOf identifies what was exported into the folder dir: the SHA-256 of its manifest,
-// which holds a checksum of every file. "" for a folder without one.
-func exportOf(dir *os.Root) (string, error) {
-	f, err := dir.Open(manifestName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, io.LimitReader(f, maxManifest)); err != nil {
-		return "", fmt.Errorf("read %s: %w", f.Name(), err)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// verify compares a folder with its own manifest: every file named is there with its
-// checksum. A folder without one, which another system exported, passes.
-func verify(ctx context.Context, dir *os.Root) error {
-	raw, err := dir.Open(manifestName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer raw.Close()
-	var m struct {
-		Files map[string]uint32 `json:"files"`
-	}
-	if err := json.NewDecoder(io.LimitReader(raw, maxManifest)).Decode(&m); err != nil {
-		return fmt.Errorf("%s: %w", manifestName, err)
-	}
-	for name, want := range m.Files {
-		if !filepath.IsLocal(name) {
-			return fmt.Errorf("%s names %q, which is not in the folder", manifestName, name)
-		}
-		got, err := checksum(ctx, dir, name)
-		if err != nil {
-			return err
-		}
-		if got != want {
-			return fmt.Errorf("%s has checksum %08x where %s says %08x", name, got, manifestName, want)
-		}
-	}
-	return nil
-}
-
-func checksum(ctx context.Context, dir *os.Root, name string) (uint32, error) {
-	f, err := dir.Open(name)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	h := crc32.New(castagnoli)
-	if _, err := io.Copy(h, untilDone{ctx, f}); err != nil {
-		return 0, fmt.Errorf("read %s: %w", f.Name(), err)
-	}
-	return h.Sum32(), nil
 }
 
 // untilDone ends a long copy when its context does.

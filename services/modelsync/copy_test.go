@@ -127,9 +127,9 @@ func TestCopyModelRefuses(t *testing.T) {
 		}
 	}
 	outside := filepath.Join(dir, "outside")
-	write(t, filepath.Join(outside, manifestName), `{"files":{"../secret":1}}`)
+	write(t, filepath.Join(outside, checkpoint.ManifestName), `{"files":{"../secret":1}}`)
 	cut := filepath.Join(dir, "cut")
-	write(t, filepath.Join(cut, manifestName), `{"files":{"a":`)
+	write(t, filepath.Join(cut, checkpoint.ManifestName), `{"files":{"a":`)
 	write(t, filepath.Join(dir, "file"), "")
 	root := copies(t, dir)
 	linked := func(name, target string) string {
@@ -153,7 +153,7 @@ func TestCopyModelRefuses(t *testing.T) {
 		{"damaged", damaged, t.Context(), "has checksum"},
 		{"incomplete", missing, t.Context(), "no such file"},
 		{"a manifest that points outside", outside, t.Context(), "not in the folder"},
-		{"a manifest cut short", cut, t.Context(), "unexpected EOF"},
+		{"a manifest cut short", cut, t.Context(), "unexpected end of JSON input"},
 		{"a link out of the folder", linked("escape", "../../secret"), t.Context(), "escapes"},
 		{"an absolute link", linked("absolute", filepath.Join(dir, "file")), t.Context(), "escapes"},
 		{"a link to a folder", linked("loop", "."), t.Context(), "is a link to a folder"},

@@ -34,13 +34,13 @@ func found(ctx context.Context, root *os.Root, place string, seen *copied) (c co
 		return c, false
 	}
 	defer dir.Close()
-	if c.export, err = exportOf(dir); err != nil {
+	if c.export, err = checkpoint.Identity(dir.FS()); err != nil {
 		return c, false
 	}
 	if seen != nil && seen.export == c.export {
 		return *seen, true
 	}
-	if verify(ctx, dir) != nil {
+	if checkpoint.VerifyFiles(ctx, dir.FS()) != nil {
 		return c, false
 	}
 	n, err := checkpoint.DirSize(dir.Name())
@@ -123,6 +123,9 @@ func prune(root *os.Root) {
 		}
 	}
 }
+
+// parts is every folder that a fetch has not filled yet.
+func parts(root *os.Root) ([]string, error) { return fs.Glob(root.FS(), "*/*/*/"+part+"*") }
 
 // sweep clears what earlier runs left unfinished.
 func sweep(root *os.Root) error {

@@ -1,9 +1,10 @@
-// Package modelsync moves the bytes of models: it copies planned sub-models to its host
-// and records what serving replicas have applied; it alone writes the sync context.
+// Package modelsync moves the bytes of models: it brings planned sub-models to its host, by a copy
+// or from other hosts, hands out what lies there, and records what serving replicas have applied; it alone writes the sync context.
 package modelsync
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/modelsync/peer"
 )
 
 const source = "model-sync"
@@ -41,6 +43,12 @@ type Server struct {
 	rounds  prometheus.Counter
 	facts   prometheus.Counter
 	dropped prometheus.Counter
+	sent    prometheus.Counter
+	took    prometheus.Histogram
+	delay   prometheus.Histogram
+
+	keys   *tls.Config  // of the port of transfers; nil: plain text
+	client *peer.Client // nil: nothing is fetched from other hosts
 }
 
 // New checks cfg and starts nothing.
@@ -62,13 +70,21 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		heard:   newApplied(),
 		copies: prom.Register(env.Metrics, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_modelsync_copies_total",
-			Help: "Attempts to bring a sub-model to this host, by outcome: copied, found (it lay there already) or failed.",
+			Help: "Attempts to bring a sub-model to this host, by outcome: copied, fetched (from other hosts), found (it lay there already) or failed.",
 		}, []string{"outcome"})),
-		bytes:   counter("copied_bytes_total", "Bytes copied to this host."),
+		bytes:   counter("copied_bytes_total", "Bytes copied or fetched to this host."),
 		removed: counter("removed_total", "Copies removed because no plan wants them on this host any more."),
 		rounds:  counter("rounds_total", "Looks at the plans for what has to be copied."),
 		facts:   counter("applied_facts_total", "Facts about applied deltas appended."),
 		dropped: counter("applied_dropped_total", "Observations of applied deltas lost to bounds or because they did not decode."),
+		sent:    counter("sent_bytes_total", "Bytes of models sent to other hosts."),
+		took: prom.Register(env.Metrics, prometheus.NewHistogram(prometheus.HistogramOpts{Name: "monolith_modelsync_copy_seconds",
+			Help: "How long it took to bring a sub-model here, of those that were copied or fetched.", Buckets: prometheus.ExponentialBuckets(0.01, 4, 10)})),
+		delay: prom.Register(env.Metrics, prometheus.NewHistogram(prometheus.HistogramOpts{Name: "monolith_modelsync_delay_seconds",
+			Help: "From the plan that wants a sub-model to its being here, of those that were copied or fetched.", Buckets: prometheus.ExponentialBuckets(0.01, 4, 10)})),
+	}
+	if err := s.transfers(); err != nil {
+		return nil, err
 	}
 	s.store = role.Store{Log: log, Source: source, Wait: s.lineage.Wait}
 	return s, nil
@@ -80,7 +96,10 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // Run copies and records until ctx ends; a clean stop returns nil. What is wanted
 // follows from the plan, what is there from the disk, so a restart resumes.
 func (s *Server) Run(ctx context.Context) error {
-	return role.Run(ctx, "model-sync", s.plan.Run, s.lineage.Run, s.fleet.Run, s.react, s.observe, s.flush, s.serve)
+	if s.client != nil {
+		defer s.client.Close()
+	}
+	return role.Run(ctx, "model-sync", s.plan.Run, s.lineage.Run, s.fleet.Run, s.react, s.observe, s.flush, s.offer, s.serve)
 }
 
 // react parks what others put on model-sync's subjects.
