@@ -26,8 +26,8 @@ const (
 type State struct {
 	Seq     uint64                                        `json:"seq"`
 	Jobs    map[string]Job                                `json:"jobs"`
-	Copies  map[string]events.JSON[*transfer.ModelCopied] `json:"copies"`           // by CopyKey
-	Recent  map[string][]string                           `json:"recent,omitempty"` // "<model>/<sub-model>@<host>" -> keys of Copies, the last stated last
+	Copies  map[string]events.JSON[*transfer.ModelCopied] `json:"copies"`            // by CopyKey
+	Recent  map[string][]string                           `json:"recent,omitempty"`  // "<model>/<sub-model>@<host>" -> keys of Copies, the last stated last
 	Sources map[string]Source                             `json:"sources,omitempty"` // by host, of those that hand out what lies there; at most MaxSources
 	Skipped fold.Skipped                                  `json:"skipped,omitempty"`
 }

@@ -1,6 +1,7 @@
 package lineage
 
 import (
+	"maps"
 	"path/filepath"
 	"slices"
 
@@ -57,4 +58,22 @@ func (s State) Exported(modelDir, sub string, version int64) (parts []*training.
 		}
 	}
 	return parts
+}
+
+// ExportsIn are the exports in an exported_models folder of which facts tell every sub-model, by
+// version: what is known of the folder where it cannot be seen.
+func (s State) ExportsIn(modelDir string) map[int64]*training.ModelExported {
+	var out map[int64]*training.ModelExported
+	for _, job := range slices.Sorted(maps.Keys(s.Jobs)) {
+		for _, e := range s.Jobs[job].Exports {
+			if filepath.Clean(e.V.GetModelDir()) != filepath.Clean(modelDir) || len(e.V.GetParts()) != len(e.V.GetSubModels()) {
+				continue
+			}
+			if out == nil {
+				out = map[int64]*training.ModelExported{}
+			}
+			out[e.V.GetVersion()] = e.V
+		}
+	}
+	return out
 }

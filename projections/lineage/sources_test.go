@@ -42,6 +42,10 @@ func TestExported(t *testing.T) {
 	exported("/a/exported_models/", "1")
 	exported("/a/exported_models", "2")
 	exported("/b/exported_models", "3")
+	f.add(&training.Event{Body: &training.Event_ModelExported{ModelExported: &training.ModelExported{Version: 4, ModelDir: "/a/exported_models", SubModels: []string{"entry"}}}})
+	if in := f.s.ExportsIn("/a/exported_models/"); len(in) != 1 || in[3].GetParts()["entry"].GetExport() != "2" {
+		t.Errorf("in the folder are %v", in)
+	}
 	for _, c := range []struct {
 		dir, sub string
 		version  int64

@@ -1,7 +1,10 @@
 package portal
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,10 +14,12 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/compat/modelinfo"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/projections/lineage"
 )
 
 // export is what an exported_models folder holds.
 type export struct {
+	absent   bool    // the folder is not on this host
 	problem  string  // why nothing can be served from it, as a sentence; "" when it can
 	shards   int     // ps_0 ... ps_<shards-1>
 	versions []int64 // that every sub-model has, ascending
@@ -44,7 +49,7 @@ func inspect(dir string) export {
 	}
 	children, err := os.ReadDir(dir)
 	if err != nil {
-		return export{problem: fmt.Sprintf("modelDir %s cannot be read: %v: give an exported_models folder that the portal sees", dir, err)}
+		return export{absent: errors.Is(err, fs.ErrNotExist), problem: fmt.Sprintf("modelDir %s cannot be read: %v: give an exported_models folder that the portal sees", dir, err)}
 	}
 	shards := map[int]bool{}
 	entry := false
@@ -85,6 +90,29 @@ func inspect(dir string) export {
 		return export{problem: fmt.Sprintf("modelDir %s has no version that entry and all %d ps folders hold: wait for an export to finish, or export again", dir, len(shards))}
 	}
 	return export{shards: len(shards), versions: common}
+}
+
+// elsewhere is what facts say of a folder that is not on this host, where they say anything: its
+// exports travel from host to host.
+func elsewhere(l lineage.State, dir, ckpt string) (out export, ok bool) {
+	exports := l.ExportsIn(dir)
+	if len(exports) == 0 {
+		return out, false
+	}
+	out.versions = slices.Sorted(maps.Keys(exports))
+	for _, sub := range exports[out.versions[len(out.versions)-1]].GetSubModels() {
+		if _, ok := shardOf(sub); ok {
+			out.shards++
+		}
+	}
+	if ckpt != "" { // a job's export has the number of its checkpoint
+		digits, _ := strings.CutPrefix(ckpt, "model.ckpt-")
+		version, err := strconv.ParseInt(digits, 10, 64)
+		if out.ckptVersion = version; err != nil || exports[version] == nil {
+			out.ckptProblem = fmt.Sprintf("no export of %s in %s is known, which is not on this host: ask for a version, one of %s", ckpt, dir, some(out.versions))
+		}
+	}
+	return out, true
 }
 
 // versions are the folders named by a positive number, ascending.

@@ -1,13 +1,17 @@
 package publisher
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/compat/modelinfo"
 )
 
@@ -22,7 +26,8 @@ type export struct {
 
 // scale measures exports, once each, since they never change.
 type scale struct {
-	every time.Duration // between two looks for newer versions in one folder
+	every time.Duration                                      // between two looks for newer versions in one folder
+	told  func(dir string) map[int64]*training.ModelExported // what facts say of a folder's exports, by version
 	sizes map[export]map[string]uint64
 	last  map[export]sighting // by folder and checkpoint
 }
@@ -32,8 +37,8 @@ type sighting struct {
 	version int64
 }
 
-func newScale(every time.Duration) scale {
-	return scale{every: every, sizes: map[export]map[string]uint64{}, last: map[export]sighting{}}
+func newScale(every time.Duration, told func(dir string) map[int64]*training.ModelExported) scale {
+	return scale{every: every, told: told, sizes: map[export]map[string]uint64{}, last: map[export]sighting{}}
 }
 
 // weigh returns the load as it is to be planned, with the sizes of its sub-models, or why
@@ -57,6 +62,15 @@ func (s *scale) weigh(load *model.Load, floor int64) (*model.Load, map[string]ui
 	if sizes, ok := s.sizes[at]; ok {
 		return load, sizes, ""
 	}
+	if absent(at.dir) { // its exports travel from host to host
+		if e := s.told(at.dir)[at.version]; e != nil {
+			sizes := map[string]uint64{}
+			for sub, part := range e.GetParts() {
+				sizes[sub] = part.GetBytes()
+			}
+			return load, sizes, ""
+		}
+	}
 	subs, _, _, err := modelinfo.CalculateVersion(at.dir, at.ckpt, at.version)
 	if err != nil {
 		problem := fmt.Sprintf("the export cannot be measured: %v: bring it back or load another version", err)
@@ -73,6 +87,12 @@ func (s *scale) weigh(load *model.Load, floor int64) (*model.Load, map[string]ui
 	return load, sizes, ""
 }
 
+// absent says that a folder is not on this host.
+func absent(dir string) bool {
+	_, err := os.Stat(dir)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 // newest looks into the folder, at most once in a while. 0 where it cannot be read: what
 // is planned stays then.
 func (s *scale) newest(at export) int64 {
@@ -83,6 +103,11 @@ func (s *scale) newest(at export) int64 {
 	_, _, version, err := modelinfo.Calculate(at.dir, at.ckpt)
 	if err != nil {
 		version = 0
+	}
+	if absent(at.dir) && at.ckpt == "" {
+		for v := range s.told(at.dir) {
+			version = max(version, v)
+		}
 	}
 	if len(s.last) >= remembered {
 		clear(s.last)

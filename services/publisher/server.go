@@ -20,8 +20,10 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events/publish"
+	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/models"
 	"github.com/monolith-go/monolith/projections/plan"
 	"github.com/monolith-go/monolith/projections/registry"
@@ -50,6 +52,7 @@ type Server struct {
 	catalog *follow.Follower[models.State]
 	fleet   *follow.Follower[fleet.State]
 	plan    *follow.Follower[plan.State]
+	lineage *follow.Follower[lineage.State]
 	store   role.Store
 	facts   *prometheus.CounterVec
 	leads   prometheus.Gauge
@@ -78,6 +81,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		catalog: follow.New(log, registry.Catalog.Only(env.BZID), o),
 		fleet:   follow.New(log, registry.Fleet.Only(env.BZID), o),
 		plan:    follow.New(log, registry.Plan.Only(env.BZID), o),
+		lineage: follow.New(log, registry.Lineage.Only(env.BZID), o),
 		facts: prom.Register(env.Metrics, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_publisher_facts_total",
 			Help: "Plans and canaries decided, by outcome: planned, failed or withdrawn; canary, promoted, rolled_back or expired.",
@@ -90,13 +94,17 @@ func New(cfg Config, env services.Env) (*Server, error) {
 			Name: "monolith_publisher_looks_total",
 			Help: "Looks at the views for what plans depend on.",
 		})),
-		holder: holderName(), scale: newScale(cfg.Recheck), unplanned: map[string]time.Time{},
+		holder: holderName(), unplanned: map[string]time.Time{},
 	}
+	s.scale = newScale(cfg.Recheck, func(dir string) (in map[int64]*training.ModelExported) {
+		s.lineage.Read(func(l lineage.State) { in = l.ExportsIn(dir) })
+		return in
+	})
 	if err := s.measureAt(); err != nil {
 		return nil, fmt.Errorf("publisher: %w", err)
 	}
 	s.readyOnce = sync.OnceFunc(func() { close(s.ready) })
-	s.store = role.Store{Log: log, Source: source, Wait: role.Waits(s.catalog.Wait, s.fleet.Wait, s.plan.Wait)}
+	s.store = role.Store{Log: log, Source: source, Wait: role.Waits(s.catalog.Wait, s.fleet.Wait, s.plan.Wait, s.lineage.Wait)}
 	return s, nil
 }
 
@@ -107,7 +115,7 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // Run plans until ctx ends; a clean stop returns nil. Plans are a function of the views,
 // so a restart looks again and appends nothing that is in force.
 func (s *Server) Run(ctx context.Context) error {
-	return role.Run(ctx, "publisher", s.catalog.Run, s.fleet.Run, s.plan.Run, s.react, s.serve)
+	return role.Run(ctx, "publisher", s.catalog.Run, s.fleet.Run, s.plan.Run, s.lineage.Run, s.react, s.serve)
 }
 
 // react parks what others put on the publisher's subjects.
@@ -118,7 +126,7 @@ func (s *Server) react(ctx context.Context) error {
 }
 
 func (s *Server) serve(ctx context.Context) error {
-	if !role.Ready(ctx, s.catalog.Ready(), s.fleet.Ready(), s.plan.Ready()) {
+	if !role.Ready(ctx, s.catalog.Ready(), s.fleet.Ready(), s.plan.Ready(), s.lineage.Ready()) {
 		return nil
 	}
 	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{
