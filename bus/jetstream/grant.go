@@ -17,9 +17,13 @@ type Grant struct {
 	Serves    []string // services whose commands it answers: portal, or ps.> for all that begin so
 	Acts      bool     // sends requests, commands and signals, parks letters, takes leases
 	Publishes bool     // deltas
-	Makes     bool     // makes and amends streams
+	Makes     bool     // makes and amends the streams that there are, by their names
 	Trims     bool     // drops what is archived, removes letters
 }
+
+// made are the streams that there are, and no others may be made: one of any name could take in the
+// subjects of others.
+var made = []string{wire.LogStream, wire.SyncStream, wire.LetterStream, wire.NoteStream, bucketStream + leases.Bucket, bucketStream + trimBucket}
 
 // Subjects are those that the user may publish to and subscribe to, in every namespace.
 func (g Grant) Subjects() (publish, subscribe []string) {
@@ -48,7 +52,9 @@ func (g Grant) Subjects() (publish, subscribe []string) {
 		publish = append(publish, wire.DeltaRoot+".>", "$JS.API.STREAM.PURGE."+wire.SyncStream)
 	}
 	if g.Makes {
-		publish = append(publish, "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*")
+		for _, stream := range made {
+			publish = append(publish, "$JS.API.STREAM.CREATE."+stream, "$JS.API.STREAM.UPDATE."+stream)
+		}
 	}
 	if g.Trims {
 		publish = append(publish, "$KV."+trimBucket+".>")

@@ -119,7 +119,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	s.plan = follow.New(log, registry.Plan.Only(env.BZID), o)
 	s.fleet = follow.New(log, registry.Fleet.Only(env.BZID), o)
 	s.lineage = follow.New(log, registry.Lineage.Only(env.BZID), o)
-	s.requests = follow.New(log, requests.View(env.BZID, cfg.Job), o)
+	s.requests = follow.New(log, requests.View(env.BZID, cfg.Job, env.Bus.Commands().Asked), o)
 	return s, nil
 }
 

@@ -64,11 +64,12 @@ const maxRefused = 1000
 // maxTaken bounds the requests that are known when they come again.
 const maxTaken = 1024
 
-// View follows what is asked of a job.
-func View(bzid, job string) follow.View[State] {
+// View follows what is asked of a job, by those whom asked knows. That is told by the event and by
+// who may ask, so the same log folds to the same State.
+func View(bzid, job string, asked func(events.Recorded) (events.Asked, error)) follow.View[State] {
 	subject := training.Subject(bzid, job)
 	return follow.View[State]{
-		Name: "requests", Version: 5,
+		Name: "requests", Version: 6,
 		New: func() State { return State{} },
 		Fold: func(s State, r events.Recorded) State {
 			if r.Seq <= s.Seq {
@@ -77,6 +78,9 @@ func View(bzid, job string) follow.View[State] {
 			s.Seq = r.Seq
 			switch {
 			case r.Subject == subject.Request():
+				if _, err := asked(r); err != nil && r.Err == nil {
+					return s.refuse(r, err.Error())
+				}
 				return s.asked(r)
 			case !ofJob(r.Subject, bzid, job):
 			case r.Err != nil:

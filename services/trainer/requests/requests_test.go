@@ -62,7 +62,7 @@ func checkpoint(export bool) *training.Event {
 
 // What requests become of each other, and what the facts of the job answer.
 func TestRequestsAreFolded(t *testing.T) {
-	view := View(trainertest.BZID, trainertest.Job)
+	view := View(trainertest.BZID, trainertest.Job, anybody)
 	f := &folding{t: t, view: view, s: view.New()}
 	job := events.Join(trainertest.BZID, "training", trainertest.Job)
 	f.fold(job.Request(), "a", "", checkpoint(true))
@@ -109,7 +109,7 @@ func TestRequestsAreFolded(t *testing.T) {
 func TestRequestsToKeepAreOne(t *testing.T) {
 	keep := &training.Event{Body: &training.Event_CheckpointRequested{CheckpointRequested: &training.CheckpointRequested{Keep: true}}}
 	for _, order := range [][]*training.Event{{keep, checkpoint(true)}, {checkpoint(true), keep}} {
-		view := View(trainertest.BZID, trainertest.Job)
+		view := View(trainertest.BZID, trainertest.Job, anybody)
 		f := &folding{t: t, view: view, s: view.New()}
 		job := events.Join(trainertest.BZID, "training", trainertest.Job)
 		for i, e := range order {
@@ -139,7 +139,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 // A request that comes again has the answer of the first: nothing is owed for it, whatever
 // became of the job meanwhile. Who it is from, and what it asks, is part of what it is.
 func TestRequestsOfOneID(t *testing.T) {
-	view := View(trainertest.BZID, trainertest.Job)
+	view := View(trainertest.BZID, trainertest.Job, anybody)
 	f := &folding{t: t, view: view, s: view.New()}
 	job := events.Join(trainertest.BZID, "training", trainertest.Job)
 	f.fold(job.Request(), "x", "", checkpoint(true))
@@ -176,7 +176,7 @@ func TestRequestsOfOneID(t *testing.T) {
 
 // How many are known is bounded: the oldest are forgotten.
 func TestTakenRequestsAreBounded(t *testing.T) {
-	view := View(trainertest.BZID, trainertest.Job)
+	view := View(trainertest.BZID, trainertest.Job, anybody)
 	f := &folding{t: t, view: view, s: view.New()}
 	job := events.Join(trainertest.BZID, "training", trainertest.Job)
 	for i := range maxTaken + 3 {
@@ -189,7 +189,7 @@ func TestTakenRequestsAreBounded(t *testing.T) {
 
 // A pause and its end wait for no checkpoint: the newest request answers those before it.
 func TestHoldsAreFolded(t *testing.T) {
-	view := View(trainertest.BZID, trainertest.Job)
+	view := View(trainertest.BZID, trainertest.Job, anybody)
 	f := &folding{t: t, view: view, s: view.New()}
 	job := events.Join(trainertest.BZID, "training", trainertest.Job)
 	pause := &training.Event{Body: &training.Event_PauseRequested{PauseRequested: &training.PauseRequested{Reason: "r"}}}
@@ -229,4 +229,29 @@ func TestHoldsAreFolded(t *testing.T) {
 	holds("a stop ends the pause", "", false, false, 3)
 	f.fold(job.Request(), "h", "", pause)
 	holds("of a stopped job", "", false, false, 4)
+}
+
+// anybody may ask.
+func anybody(events.Recorded) (events.Asked, error) { return events.Asked{}, nil }
+
+// TestWhoAsksIsChecked: where it is known who may ask, others' requests are letters with the reason,
+// and the job does nothing of them.
+func TestWhoAsksIsChecked(t *testing.T) {
+	subject := training.Subject(trainertest.BZID, trainertest.Job)
+	f := &folding{t: t, view: View(trainertest.BZID, trainertest.Job, func(r events.Recorded) (events.Asked, error) {
+		if r.Header.ID == "stranger" {
+			return events.Asked{}, fmt.Errorf("%w: the command is not signed", events.ErrInvalid)
+		}
+		return events.Asked{By: "operator"}, nil
+	})}
+	f.s = f.view.New()
+	f.fold(subject.Request(), "stranger", "", stop)
+	f.check("a stranger's stop", "", 1)
+	if reason := f.s.Refused[0].Reason; !strings.Contains(reason, "is not signed") {
+		t.Errorf("refused because %q", reason)
+	}
+	f.fold(subject.Request(), "operator", "", checkpoint(true))
+	f.check("an operator's checkpoint", "operator stop false export true", 1)
+	f.fold(subject.Request(), "stranger", "", nil)
+	f.check("what nobody can read", "operator stop false export true", 2)
 }

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/user"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nkeys"
@@ -35,6 +36,38 @@ type Who struct {
 	creds    string            // file with the seed; "": nothing is signed
 	names    map[string]string // holders by public key; nil: nobody is checked
 	by, from string            // without a key
+	seen     used              // signatures of commands that were answered
+}
+
+// maxUsed bounds the signatures that are remembered of one span of time.
+const maxUsed = 1 << 18
+
+// used remembers signatures for at least as long as they count. It is this process's: where several
+// answer, each answers a command once.
+type used struct {
+	mu          sync.Mutex // guards what follows
+	now, before map[string]bool
+	since       time.Time // of now
+}
+
+// first says whether the signature was not used before; err, that no more can be remembered.
+func (u *used) first(sig string, at time.Time) (first bool, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if age := at.Sub(u.since); age < 0 || age >= 2*Fresh { // from Fresh ahead to Fresh behind it counts
+		u.before, u.now, u.since = u.now, map[string]bool{}, at
+		if age >= 4*Fresh {
+			u.before = nil
+		}
+	}
+	switch {
+	case u.now[sig] || u.before[sig]:
+		return false, nil
+	case len(u.now) >= maxUsed:
+		return false, fmt.Errorf("%d commands were asked within %v, no more are taken: ask again later", maxUsed, 2*Fresh)
+	}
+	u.now[sig] = true
+	return true, nil
 }
 
 // New reads who may ask, from a file with a name and a public NKey on each line; "": nobody is
@@ -131,6 +164,13 @@ func (w *Who) Check(a events.Asked, subject string, data []byte, now time.Time, 
 	}
 	if age := now.Sub(at); age > within || age < -within {
 		return refuse("it was signed %v ago, and counts for %v: ask again, or set the clocks", age.Round(time.Second), within)
+	}
+	if within == Fresh { // what stands in the log is read again and again
+		if first, err := w.seen.first(a.Key+" "+f[1], now); err != nil {
+			return refuse("%v", err)
+		} else if !first {
+			return refuse("the signature was used already: each command wants one of its own")
+		}
 	}
 	return events.Asked{By: name, Key: a.Key, From: a.From}, nil
 }

@@ -145,3 +145,42 @@ func TestWrongFiles(t *testing.T) {
 		t.Errorf("Sign with no seed: %v", err)
 	}
 }
+
+// A command that somebody got hold of is answered once, as long as its signature counts; what stands
+// in the log is read again.
+func TestASignatureIsGoodForOneCommand(t *testing.T) {
+	file, public := key(t)
+	now := time.Date(2026, 11, 24, 3, 0, 0, 0, time.UTC)
+	answers, asks := who(t, "", "operator "+public+"\n"), who(t, file, "")
+	sign := func(at time.Time) events.Asked {
+		a, err := asks.Sign(subject, body, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	check := func(a events.Asked, at time.Time, want string) {
+		t.Helper()
+		if _, err := answers.Check(a, subject, body, at, asker.Fresh); (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("at %v: %v, want %q", at.Sub(now), err, want)
+		}
+	}
+	early := sign(now.Add(59 * time.Second)) // by a clock that is ahead
+	check(early, now, "")
+	for i := range 117 {
+		at := now.Add(time.Duration(i) * time.Second)
+		check(early, at, "used already")
+		check(sign(at), at, "")
+	}
+	check(early, now.Add(118*time.Second), "used already")
+	check(early, now.Add(120*time.Second), "signed 1m1s ago")
+	stale := sign(now.Add(20 * time.Minute))
+	check(stale, now.Add(20*time.Minute), "")
+	check(stale, now.Add(20*time.Minute), "used already")
+	logged := sign(now)
+	for range 2 {
+		if _, err := answers.Check(logged, subject, body, now, asker.Logged); err != nil {
+			t.Errorf("read again: %v", err)
+		}
+	}
+}
