@@ -182,7 +182,7 @@ func writeMore(tmp string, files map[string][]byte, sums map[string]uint32) erro
 		if len(files[name]) > maxSmall {
 			return fmt.Errorf("%w: %s has %d bytes, %d are kept beside an entry", ErrInvalid, name, len(files[name]), maxSmall)
 		}
-		if _, ours := sums[name]; ours || name == manifestName || name != filepath.Clean(name) || !filepath.IsLocal(name) {
+		if _, ours := sums[name]; ours || name == ManifestName || name != filepath.Clean(name) || !filepath.IsLocal(name) {
 			return fmt.Errorf("%w: %q is no name of a further file", ErrInvalid, name)
 		}
 		dir := filepath.Dir(filepath.Join(tmp, name))
