@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,6 +33,9 @@ type asked struct {
 }
 
 const samples = 37
+
+// bound is how far TensorFlow's score may be off.
+const bound = 1e-5
 
 // written makes a model with random rows and variables, writes it, and asks the engine. One id in eight
 // has no row.
@@ -87,6 +91,9 @@ func written(t *testing.T, spec *model.ModelSpec, dir string) asked {
 	for i, task := range e.Tasks() {
 		for _, x := range scores[i] {
 			a.want[task.Name] = append(a.want[task.Name], float64(x))
+		}
+		if slices.Max(scores[i])-slices.Min(scores[i]) < 100*bound {
+			t.Errorf("%s: the scores of %s are all alike, and show nothing", dir, task.Name)
 		}
 	}
 	for i, f := range spec.GetFeatures() {
@@ -156,7 +163,6 @@ func padded(b *runtime.Batch, feature int, whole bool) (all [][]int64) {
 // TensorFlow, by the loaders of both its versions, gives every ready model's scores, and those of one that has
 // what they lack, to 1e-5.
 func TestOracleScores(t *testing.T) {
-	python := oracle.Python(t)
 	dir := t.TempDir()
 	files, err := filepath.Glob("../../../docs/models/*.yaml")
 	if err != nil || len(files) < 10 {
@@ -179,7 +185,7 @@ func TestOracleScores(t *testing.T) {
 	if err := os.WriteFile(list, lines.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), python, "testdata/score.py", list)
+	cmd := exec.CommandContext(t.Context(), oracle.Python(t), "testdata/score.py", list)
 	cmd.Env = append(os.Environ(), "TF_CPP_MIN_LOG_LEVEL=3", "CUDA_VISIBLE_DEVICES=")
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
@@ -211,7 +217,7 @@ func TestOracleScores(t *testing.T) {
 					worst = max(worst, math.Abs(scores[task][i]-want[i]))
 				}
 			}
-			if t.Logf("%s, %s: differs by %.1e", name, loader, worst); !(worst <= 1e-5) {
+			if t.Logf("%s, %s: differs by %.1e", name, loader, worst); !(worst <= bound) {
 				t.Errorf("%s, %s: a score differs by %g", name, loader, worst)
 			}
 		}
@@ -232,6 +238,22 @@ func TestWriteRefuses(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(entries) != 0 {
 		t.Errorf("it has left %v, %v", entries, err)
+	}
+	deep, err := specfile.Read("../../../docs/models/deepfm.yaml", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deep.ServingCompute = model.ModelSpec_INT8
+	m := &tfgraph.Model{Spec: deep, Dense: map[string]checkpoint.Variable{}}
+	compiled, err := modelspec.Compile(deep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range compiled.Variables {
+		m.Dense[v.Name] = checkpoint.Variable{Shape: v.Shape, Values: modelspec.InitVariable(deep, v)}
+	}
+	if err := tfgraph.Write(dir, m); err == nil || !strings.Contains(err.Error(), "(matmul)") || !strings.Contains(err.Error(), "FP32 or BF16") {
+		t.Errorf("whole numbers: %v", err)
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)

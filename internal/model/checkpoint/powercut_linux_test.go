@@ -48,12 +48,13 @@ func TestPowerCut(t *testing.T) {
 			cut()
 			is(dir, replaced)
 			entry := filepath.Join(mount, "training", "movies", "exported_models", "entry", "1")
-			want := &Entry{Spec: modelspec.MovieRanking(), Version: 7, Job: "movies", Shards: 2, Dense: map[string]Variable{"b": {Values: []float32{42}}}}
+			want := &Entry{Spec: modelspec.MovieRanking(), Version: 7, Job: "movies", Shards: 2, Dense: map[string]Variable{"b": {Values: []float32{42}}},
+				Files: map[string][]byte{"saved_model.pb": []byte("graph"), "assets.extra/requests": []byte("more")}}
 			if err := WriteEntry(entry, want); err != nil {
 				t.Fatal(err)
 			}
 			cut()
-			if got, err := ReadEntry(entry); err != nil || got.Version != want.Version || len(got.Dense) != 1 {
+			if got, err := ReadEntry(entry); err != nil || got.Version != want.Version || len(got.Dense) != 1 || !cmp.Equal(got.Files, want.Files) {
 				t.Errorf("the entry after the cut: %+v, %v", got, err)
 			}
 		})
