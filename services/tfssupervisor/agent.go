@@ -132,6 +132,9 @@ func NewAgent(cfg AgentConfig, env services.Env) (*Agent, error) {
 	}
 	a.fleet = follow.New(env.Bus.Log(), registry.Fleet.Only(env.BZID), follow.Options{Log: env.Log, Metrics: env.Metrics})
 	a.answers = a.service(a.servers[0])
+	if conf.ZKServers != "" && env.Log != nil {
+		env.Log.Info("zk_servers is not used: replica-registry --zk-mirror writes what this agent serves into an ensemble", "zk_servers", conf.ZKServers)
+	}
 	if len(conf.Unknown) > 0 && env.Log != nil {
 		env.Log.Warn("keys of agent.conf that mean nothing", "conf", cfg.Conf, "keys", conf.Unknown)
 	}
