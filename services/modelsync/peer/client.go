@@ -192,14 +192,18 @@ func (c *Client) Find(ctx context.Context, ask Ask, exports []string, sources []
 func (c *Client) list(ctx context.Context, s Source, ask Ask, exports []string) (l Listing, err error) {
 	resp, err := c.get(ctx, s, listingPath, ask.query(), nil)
 	if err != nil {
-		c.conf.Faults.WithLabelValues(unreachable).Inc()
+		if ctx.Err() == nil { // else others were quicker
+			c.conf.Faults.WithLabelValues(unreachable).Inc()
+		}
 		return l, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return l, refused(s, resp)
 	}
-	if l, err = decodeListing(resp.Body); err != nil {
+	if l, err = decodeListing(resp.Body); ctx.Err() != nil {
+		return l, ctx.Err()
+	} else if err != nil {
 		return l, c.lied(s, err)
 	}
 	if len(exports) > 0 && !slices.Contains(exports, l.Export) {

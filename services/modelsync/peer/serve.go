@@ -80,6 +80,7 @@ func (s *Server) Handler() http.Handler {
 
 func (s *Server) with(answer func(http.ResponseWriter, *http.Request, *os.Root) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		patient(w)
 		ask, err := askOf(r.URL.Query())
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -116,6 +117,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, dir *os.Root) erro
 	if err != nil {
 		return err
 	}
+	patient(w)
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(text) // who asked has gone
 	return nil
@@ -202,21 +204,24 @@ func (s *Server) file(w http.ResponseWriter, r *http.Request, dir *os.Root) erro
 		return ErrNotHere
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
-	http.ServeContent(&counted{w, http.NewResponseController(w), s.Sent}, r, "", time.Time{}, f)
+	http.ServeContent(&counted{w, s.Sent}, r, "", time.Time{}, f)
 	return nil
 }
 
-// counted counts what was sent, and gives up on who takes nothing any more.
+// patient has what is written next give up on who takes nothing any more. The deadline stays with
+// the connection, so each answer sets its own.
+func patient(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(stall)) // a writer that has none waits
+}
+
+// counted counts what was sent.
 type counted struct {
 	http.ResponseWriter
-	control *http.ResponseController
-	sent    prometheus.Counter
+	sent prometheus.Counter
 }
 
 func (c *counted) Write(p []byte) (int, error) {
-	if err := c.control.SetWriteDeadline(time.Now().Add(stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return 0, err
-	}
+	patient(c.ResponseWriter)
 	n, err := c.ResponseWriter.Write(p)
 	c.sent.Add(float64(n))
 	return n, err
