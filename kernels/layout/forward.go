@@ -55,7 +55,7 @@ func (p *Plan) Forward(dst []Tensor, rows *Rows, r Runner) ([]Tensor, error) {
 		for i := range p.outputs {
 			tasks += p.outputs[i].pieces(q.batch)
 		}
-		run(r, tasks, forwarding{p, dst, w, q}, forwarding.piece)
+		w.forward.run(r, tasks, forwarding{p, dst, w, q}, forwarding.piece)
 	}
 	return dst, nil
 }
@@ -114,7 +114,7 @@ func (p *Plan) poolShared(w *work, q *request, r Runner) {
 		return
 	}
 	w.cells = grow(w.cells, p.cells)
-	run(r, len(p.features), forwarding{p: p, w: w, q: q}, forwarding.share)
+	w.forward.run(r, len(p.features), forwarding{p: p, w: w, q: q}, forwarding.share)
 }
 
 func (x forwarding) share(i int) {

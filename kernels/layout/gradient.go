@@ -41,7 +41,7 @@ func (p *Plan) Gradient(dst [][]float32, rows *Rows, grads [][]float32, r Runner
 	for i, e := range rows.Embeddings {
 		dst[i] = grow(dst[i], len(e))
 	}
-	run(r, len(dst), dst, func(dst [][]float32, i int) { clear(dst[i]) })
+	w.clear.run(r, len(dst), dst, func(dst [][]float32, i int) { clear(dst[i]) })
 	if err := p.cutBlocks(w, rows, dst); err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (p *Plan) Gradient(dst [][]float32, rows *Rows, grads [][]float32, r Runner
 		if !q.apart {
 			one = nil
 		}
-		run(one, len(p.features), spreading{p, w, q, grads}, spreading.feature)
+		w.spread.run(one, len(p.features), spreading{p, w, q, grads}, spreading.feature)
 	}
 	return dst, nil
 }

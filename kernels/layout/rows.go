@@ -84,6 +84,11 @@ type work struct {
 	offsets  []int64
 	cells    []float32   // what all samples share, pooled
 	scratch  [][]float32 // by feature: of its gradient
+
+	shard   each[sharding]
+	forward each[forwarding]
+	spread  each[spreading]
+	clear   each[[][]float32]
 }
 
 // reach is the part of a block that one feature touches.

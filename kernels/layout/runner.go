@@ -7,14 +7,26 @@ type Runner interface {
 	Run(n int, do func(task int))
 }
 
-// run gives do its argument instead of letting it capture one: without a runner nothing is
-// allocated.
-func run[T any](r Runner, n int, arg T, do func(arg T, task int)) {
+// each runs do(arg, 0) to do(arg, n-1). It keeps the function that a Runner is given, so that who keeps an
+// each allocates nothing.
+type each[T any] struct {
+	arg  T
+	do   func(arg T, task int)
+	call func(task int)
+}
+
+func (e *each[T]) run(r Runner, n int, arg T, do func(arg T, task int)) {
 	if r == nil || n == 1 {
 		for i := range n {
 			do(arg, i)
 		}
 		return
 	}
-	r.Run(n, func(task int) { do(arg, task) })
+	if e.call == nil {
+		e.call = func(task int) { e.do(e.arg, task) }
+	}
+	e.arg, e.do = arg, do
+	r.Run(n, e.call)
+	var none T
+	e.arg, e.do = none, nil
 }

@@ -120,11 +120,13 @@ func (p *Plan) Shard(dst *Shards, b *Batch, opt ShardOptions) error {
 	}
 	p.cutTasks(dst, b, opt)
 	x := sharding{p, dst, b, opt.Unique}
-	run(opt.Runner, len(dst.tasks)-1, x, sharding.number)
+	w := p.takeWork()
+	defer p.giveWork(w)
+	w.shard.run(opt.Runner, len(dst.tasks)-1, x, sharding.number)
 	if err := p.place(dst); err != nil {
 		return err
 	}
-	run(opt.Runner, len(dst.tasks)-1, x, sharding.fill)
+	w.shard.run(opt.Runner, len(dst.tasks)-1, x, sharding.fill)
 	if opt.Merge {
 		p.merge(dst)
 	}

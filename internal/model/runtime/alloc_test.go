@@ -9,6 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/kernels/par"
+	"github.com/monolith-go/monolith/kernels/par/partest"
 )
 
 // Once a batch of its size was seen, a step allocates nothing; nor does scoring, of samples each by itself or of a
@@ -26,10 +28,12 @@ func TestAStepAllocatesNothing(t *testing.T) {
 		name         string
 		e            *Engine
 		large, small []Sample
+		pool         *par.Pool
 	}
 	cases := []engineCase{
-		{"one id each", engineOf(t, wide(), 3, 64), plain(64), plain(9)},
-		{"several ids, floats, tasks", engineOf(t, rich(), 3, 64), drawRich(rng, 64), drawRich(rng, 9)},
+		{"one id each", engineOf(t, wide(), 3, 64), plain(64), plain(9), nil},
+		{"several ids, floats, tasks", engineOf(t, rich(), 3, 64), drawRich(rng, 64), drawRich(rng, 9), nil},
+		{"rows laid out by many threads", engineOf(t, wide(), 3, many), plain(many), plain(9), partest.New(t, 2)},
 	}
 	for name, spec := range readyModels(t) {
 		for _, compute := range []model.ModelSpec_Compute{model.ModelSpec_FP32, model.ModelSpec_BF16, model.ModelSpec_INT8} {
@@ -38,13 +42,13 @@ func TestAStepAllocatesNothing(t *testing.T) {
 				spec.Compute = compute
 			}
 			user := func(f *model.Feature) bool { return f.Field != "movieId" }
-			cases = append(cases, engineCase{name + "/" + compute.String(), engineOf(t, spec, 3, 64), candidates(rng, spec, 64, user), candidates(rng, spec, 9, user)})
+			cases = append(cases, engineCase{name + "/" + compute.String(), engineOf(t, spec, 3, 64), candidates(rng, spec, 64, user), candidates(rng, spec, 9, user), nil})
 		}
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			e := tc.e
-			b, l, w := e.NewBatch(), &Lane{}, weightsOf(t, e)
+			b, l, w := e.NewBatch(), &Lane{Pool: tc.pool}, weightsOf(t, e)
 			scores := make([][]float32, len(e.Tasks()))
 			fill := func() {
 				for shard := range 3 {

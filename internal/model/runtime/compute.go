@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/monolith-go/monolith/kernels/layout"
 	"github.com/monolith-go/monolith/kernels/nn"
 )
 
@@ -55,7 +56,7 @@ func (e *Engine) Train(l *Lane, b *Batch, w *Weights) (Result, error) {
 			return Result{}, fmt.Errorf("the batch has %d labels for %d samples", len(b.labels[i]), n)
 		}
 	}
-	if err := e.forward(b); err != nil {
+	if err := e.forward(l, b); err != nil {
 		return Result{}, err
 	}
 	b.in = append(b.in, b.labels...)
@@ -70,7 +71,7 @@ func (e *Engine) Train(l *Lane, b *Batch, w *Weights) (Result, error) {
 	}
 	b.open()
 	var err error
-	if b.gradients, err = e.plan.Gradient(b.gradients, &b.rows, out[e.at.slopes:e.at.dense], nil); err != nil {
+	if b.gradients, err = e.plan.Gradient(b.gradients, &b.rows, out[e.at.slopes:e.at.dense], e.runner(l, b)); err != nil {
 		return Result{}, err
 	}
 	b.losses = b.losses[:0]
@@ -82,7 +83,7 @@ func (e *Engine) Train(l *Lane, b *Batch, w *Weights) (Result, error) {
 
 // Score appends the scores of a sealed batch whose rows were looked up to those of each task.
 func (e *Engine) Score(l *Lane, b *Batch, w *Weights, scores [][]float32) ([][]float32, error) {
-	if err := e.forward(b); err != nil {
+	if err := e.forward(l, b); err != nil {
 		return nil, err
 	}
 	for len(scores) < len(e.tasks) {
@@ -125,15 +126,31 @@ func (e *Engine) scoreStretch(l *Lane, b *Batch, w *Weights, common []int, from,
 	return e.score.Run(l, to-from, b.part, &w.nn, &b.scores)
 }
 
+// wake is how many floats of inputs are laid out on all threads of a lane: waking one costs as much as
+// laying out as many.
+const wake = 1 << 15
+
+// runner is whose threads lay out a batch's rows: the lane's, or with nil the caller's alone.
+func (e *Engine) runner(l *Lane, b *Batch) layout.Runner {
+	floats := 0
+	for _, width := range e.widths {
+		floats += width
+	}
+	if l.Pool.Threads() == 1 || b.Len()*floats < wake {
+		return nil
+	}
+	return l.Pool
+}
+
 // forward lays the rows out as the model's tensors.
-func (e *Engine) forward(b *Batch) (err error) {
+func (e *Engine) forward(l *Lane, b *Batch) (err error) {
 	switch {
 	case b.e != e:
 		return fmt.Errorf("the batch was made by another engine")
 	case !b.sealed:
 		return errUnsealed
 	}
-	if b.input, err = e.plan.Forward(b.input, &b.rows, nil); err != nil {
+	if b.input, err = e.plan.Forward(b.input, &b.rows, e.runner(l, b)); err != nil {
 		return err
 	}
 	b.in = b.in[:0]

@@ -141,19 +141,32 @@ func products(g *graph.Graph, p graph.Precision) (n int) {
 	return n
 }
 
-// Steps of an engine in bfloat16 have the same bits on every lane.
+// many samples of wide are laid out by all threads of a lane.
+const many = 1024
+
+// Steps of an engine in bfloat16 have the same bits on every lane, and whichever of its threads lay out the rows.
 func TestBFloat16OnEveryLane(t *testing.T) {
+	for _, n := range []int{200, many} {
+		t.Run(fmt.Sprintf("%d samples", n), func(t *testing.T) { sameOnEveryLane(t, n) })
+	}
+}
+
+func sameOnEveryLane(t *testing.T, n int) {
 	spec := wide()
 	spec.Compute = model.ModelSpec_BF16
-	e := engineOf(t, spec, 3, 200)
-	s, w := draw(rand.New(rand.NewPCG(5, 5)), spec, 200), weightsOf(t, e)
+	e := engineOf(t, spec, 3, n)
+	s, w := draw(rand.New(rand.NewPCG(5, 5)), spec, n), weightsOf(t, e)
 	var want [][]float32
 	for i, pool := range []*par.Pool{nil, partest.New(t, 2), partest.New(t, 3)} {
 		b := e.NewBatch()
 		s.into(t, b)
 		each(e, b, func(id int64, row, _ []float32) { copy(row, rowOf(id, len(row))) })
-		if _, err := e.Train(&Lane{Pool: pool}, b, w); err != nil {
+		l := &Lane{Pool: pool}
+		if _, err := e.Train(l, b, w); err != nil {
 			t.Fatal(err)
+		}
+		if apart := e.runner(l, b) != nil; apart != (n == many && pool != nil) {
+			t.Errorf("rows are laid out by the lane's threads: %v", apart)
 		}
 		got := append([][]float32(nil), b.Dense...)
 		for shard := range 3 {
