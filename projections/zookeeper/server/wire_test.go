@@ -355,7 +355,9 @@ func TestLimits(t *testing.T) {
 		a.code(wire.XidSetWatches, wire.ThrottledOp)
 	}
 	b := h.connect(wire.ConnectRequest{})
-	h.dial().gone()
+	third := h.dial()
+	third.write(wire.Frame((&wire.ConnectRequest{}).Encode))
+	third.gone()
 	b.Close()
 	a.Close()
 	h.idle()
