@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/monolith-go/monolith/bus/internal/wire"
@@ -22,6 +23,18 @@ func TestTheTailIsBounded(t *testing.T) {
 		}
 		if f.behind == 0 || f.records[0].Seq != f.behind+1 {
 			t.Errorf("of %d bytes each: from %d on, behind %d", size, f.records[0].Seq, f.behind)
+		}
+	}
+}
+
+// Followers of a tail that has ended hear why, and never that nothing was wrong.
+func TestTheEndOfATail(t *testing.T) {
+	lost := errors.New("lost")
+	for _, err := range []error{nil, lost} {
+		f := &feed{}
+		f.end(err)
+		if f.err == nil || err != nil && !errors.Is(f.err, err) || f.records != nil {
+			t.Errorf("ended with %v: %v", err, f.err)
 		}
 	}
 }

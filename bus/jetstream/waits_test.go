@@ -113,9 +113,13 @@ func TestGuardsOfWhoHasNotHeardOfATrim(t *testing.T) {
 	if _, err := one.Log().Append(ctx, draft("b", "an older one", seqs["b"]-1)); err == nil {
 		t.Error("a guard of what did not stand last is taken")
 	}
-	for _, aggregate := range []string{"a", "b", "c"} {
-		if _, err := one.Log().Append(ctx, draft(aggregate, "next of "+aggregate, seqs[aggregate])); err != nil {
-			t.Errorf("%s: %v", aggregate, err)
+	for _, aggregates := range [][]string{{"a", "b"}, {"c"}} { // a command of two trimmed guards, and one of what is held
+		var command []bus.Draft
+		for _, aggregate := range aggregates {
+			command = append(command, draft(aggregate, "next of "+aggregate, seqs[aggregate]))
+		}
+		if _, err := one.Log().Append(ctx, command...); err != nil {
+			t.Errorf("%s: %v", aggregates, err)
 		}
 	}
 }
