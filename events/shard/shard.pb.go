@@ -21,6 +21,52 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type MachineFailed_Status int32
+
+const (
+	MachineFailed_CHECK_FAILED  MachineFailed_Status = 0 // of a command that the shard's operator has given
+	MachineFailed_OUT_OF_MEMORY MachineFailed_Status = 1
+)
+
+// Enum value maps for MachineFailed_Status.
+var (
+	MachineFailed_Status_name = map[int32]string{
+		0: "CHECK_FAILED",
+		1: "OUT_OF_MEMORY",
+	}
+	MachineFailed_Status_value = map[string]int32{
+		"CHECK_FAILED":  0,
+		"OUT_OF_MEMORY": 1,
+	}
+)
+
+func (x MachineFailed_Status) Enum() *MachineFailed_Status {
+	p := new(MachineFailed_Status)
+	*p = x
+	return p
+}
+
+func (x MachineFailed_Status) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MachineFailed_Status) Descriptor() protoreflect.EnumDescriptor {
+	return file_events_shard_shard_proto_enumTypes[0].Descriptor()
+}
+
+func (MachineFailed_Status) Type() protoreflect.EnumType {
+	return &file_events_shard_shard_proto_enumTypes[0]
+}
+
+func (x MachineFailed_Status) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MachineFailed_Status.Descriptor instead.
+func (MachineFailed_Status) EnumDescriptor() ([]byte, []int) {
+	return file_events_shard_shard_proto_rawDescGZIP(), []int{4, 0}
+}
+
 // Event is the body on monolith.<bzid>.shard.<job>/ps:<index>; that parameter-server
 // shard owns it. Appending Ready under the expected sequence is how a process takes
 // the shard: of two, one gets the epoch.
@@ -31,6 +77,8 @@ type Event struct {
 	//	*Event_Ready
 	//	*Event_HealthFailed
 	//	*Event_Stopped
+	//	*Event_MachineFailed
+	//	*Event_MachineRecovered
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -100,6 +148,24 @@ func (x *Event) GetStopped() *Stopped {
 	return nil
 }
 
+func (x *Event) GetMachineFailed() *MachineFailed {
+	if x != nil {
+		if x, ok := x.Body.(*Event_MachineFailed); ok {
+			return x.MachineFailed
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetMachineRecovered() *MachineRecovered {
+	if x != nil {
+		if x, ok := x.Body.(*Event_MachineRecovered); ok {
+			return x.MachineRecovered
+		}
+	}
+	return nil
+}
+
 type isEvent_Body interface {
 	isEvent_Body()
 }
@@ -116,11 +182,23 @@ type Event_Stopped struct {
 	Stopped *Stopped `protobuf:"bytes,3,opt,name=stopped,proto3,oneof"`
 }
 
+type Event_MachineFailed struct {
+	MachineFailed *MachineFailed `protobuf:"bytes,4,opt,name=machine_failed,json=machineFailed,proto3,oneof"`
+}
+
+type Event_MachineRecovered struct {
+	MachineRecovered *MachineRecovered `protobuf:"bytes,5,opt,name=machine_recovered,json=machineRecovered,proto3,oneof"`
+}
+
 func (*Event_Ready) isEvent_Body() {}
 
 func (*Event_HealthFailed) isEvent_Body() {}
 
 func (*Event_Stopped) isEvent_Body() {}
+
+func (*Event_MachineFailed) isEvent_Body() {}
+
+func (*Event_MachineRecovered) isEvent_Body() {}
 
 type Ready struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -350,15 +428,123 @@ func (x *Stopped) GetReason() string {
 	return ""
 }
 
+// MachineFailed says that a check of the machine on which the shard runs has failed, though the shard
+// itself still works: its job pauses until machineRecovered, or until another epoch.
+type MachineFailed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Status        MachineFailed_Status   `protobuf:"varint,1,opt,name=status,proto3,enum=monolith.events.shard.v1.MachineFailed_Status" json:"status,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MachineFailed) Reset() {
+	*x = MachineFailed{}
+	mi := &file_events_shard_shard_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MachineFailed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MachineFailed) ProtoMessage() {}
+
+func (x *MachineFailed) ProtoReflect() protoreflect.Message {
+	mi := &file_events_shard_shard_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MachineFailed.ProtoReflect.Descriptor instead.
+func (*MachineFailed) Descriptor() ([]byte, []int) {
+	return file_events_shard_shard_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *MachineFailed) GetStatus() MachineFailed_Status {
+	if x != nil {
+		return x.Status
+	}
+	return MachineFailed_CHECK_FAILED
+}
+
+func (x *MachineFailed) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *MachineFailed) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+type MachineRecovered struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MachineRecovered) Reset() {
+	*x = MachineRecovered{}
+	mi := &file_events_shard_shard_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MachineRecovered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MachineRecovered) ProtoMessage() {}
+
+func (x *MachineRecovered) ProtoReflect() protoreflect.Message {
+	mi := &file_events_shard_shard_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MachineRecovered.ProtoReflect.Descriptor instead.
+func (*MachineRecovered) Descriptor() ([]byte, []int) {
+	return file_events_shard_shard_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *MachineRecovered) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 var File_events_shard_shard_proto protoreflect.FileDescriptor
 
 const file_events_shard_shard_proto_rawDesc = "" +
 	"\n" +
-	"\x18events/shard/shard.proto\x12\x18monolith.events.shard.v1\"\xd6\x01\n" +
+	"\x18events/shard/shard.proto\x12\x18monolith.events.shard.v1\"\x83\x03\n" +
 	"\x05Event\x127\n" +
 	"\x05ready\x18\x01 \x01(\v2\x1f.monolith.events.shard.v1.ReadyH\x00R\x05ready\x12M\n" +
 	"\rhealth_failed\x18\x02 \x01(\v2&.monolith.events.shard.v1.HealthFailedH\x00R\fhealthFailed\x12=\n" +
-	"\astopped\x18\x03 \x01(\v2!.monolith.events.shard.v1.StoppedH\x00R\astoppedB\x06\n" +
+	"\astopped\x18\x03 \x01(\v2!.monolith.events.shard.v1.StoppedH\x00R\astopped\x12P\n" +
+	"\x0emachine_failed\x18\x04 \x01(\v2'.monolith.events.shard.v1.MachineFailedH\x00R\rmachineFailed\x12Y\n" +
+	"\x11machine_recovered\x18\x05 \x01(\v2*.monolith.events.shard.v1.MachineRecoveredH\x00R\x10machineRecoveredB\x06\n" +
 	"\x04body\"\x9b\x03\n" +
 	"\x05Ready\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x14\n" +
@@ -384,7 +570,16 @@ const file_events_shard_shard_proto_rawDesc = "" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"7\n" +
 	"\aStopped\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reasonB.Z,github.com/monolith-go/monolith/events/shardb\x06proto3"
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb4\x01\n" +
+	"\rMachineFailed\x12F\n" +
+	"\x06status\x18\x01 \x01(\x0e2..monolith.events.shard.v1.MachineFailed.StatusR\x06status\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"-\n" +
+	"\x06Status\x12\x10\n" +
+	"\fCHECK_FAILED\x10\x00\x12\x11\n" +
+	"\rOUT_OF_MEMORY\x10\x01\"(\n" +
+	"\x10MachineRecovered\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epochB.Z,github.com/monolith-go/monolith/events/shardb\x06proto3"
 
 var (
 	file_events_shard_shard_proto_rawDescOnce sync.Once
@@ -398,24 +593,31 @@ func file_events_shard_shard_proto_rawDescGZIP() []byte {
 	return file_events_shard_shard_proto_rawDescData
 }
 
-var file_events_shard_shard_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_events_shard_shard_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_events_shard_shard_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_events_shard_shard_proto_goTypes = []any{
-	(*Event)(nil),        // 0: monolith.events.shard.v1.Event
-	(*Ready)(nil),        // 1: monolith.events.shard.v1.Ready
-	(*HealthFailed)(nil), // 2: monolith.events.shard.v1.HealthFailed
-	(*Stopped)(nil),      // 3: monolith.events.shard.v1.Stopped
-	nil,                  // 4: monolith.events.shard.v1.Ready.OffsetsEntry
+	(MachineFailed_Status)(0), // 0: monolith.events.shard.v1.MachineFailed.Status
+	(*Event)(nil),             // 1: monolith.events.shard.v1.Event
+	(*Ready)(nil),             // 2: monolith.events.shard.v1.Ready
+	(*HealthFailed)(nil),      // 3: monolith.events.shard.v1.HealthFailed
+	(*Stopped)(nil),           // 4: monolith.events.shard.v1.Stopped
+	(*MachineFailed)(nil),     // 5: monolith.events.shard.v1.MachineFailed
+	(*MachineRecovered)(nil),  // 6: monolith.events.shard.v1.MachineRecovered
+	nil,                       // 7: monolith.events.shard.v1.Ready.OffsetsEntry
 }
 var file_events_shard_shard_proto_depIdxs = []int32{
-	1, // 0: monolith.events.shard.v1.Event.ready:type_name -> monolith.events.shard.v1.Ready
-	2, // 1: monolith.events.shard.v1.Event.health_failed:type_name -> monolith.events.shard.v1.HealthFailed
-	3, // 2: monolith.events.shard.v1.Event.stopped:type_name -> monolith.events.shard.v1.Stopped
-	4, // 3: monolith.events.shard.v1.Ready.offsets:type_name -> monolith.events.shard.v1.Ready.OffsetsEntry
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	2, // 0: monolith.events.shard.v1.Event.ready:type_name -> monolith.events.shard.v1.Ready
+	3, // 1: monolith.events.shard.v1.Event.health_failed:type_name -> monolith.events.shard.v1.HealthFailed
+	4, // 2: monolith.events.shard.v1.Event.stopped:type_name -> monolith.events.shard.v1.Stopped
+	5, // 3: monolith.events.shard.v1.Event.machine_failed:type_name -> monolith.events.shard.v1.MachineFailed
+	6, // 4: monolith.events.shard.v1.Event.machine_recovered:type_name -> monolith.events.shard.v1.MachineRecovered
+	7, // 5: monolith.events.shard.v1.Ready.offsets:type_name -> monolith.events.shard.v1.Ready.OffsetsEntry
+	0, // 6: monolith.events.shard.v1.MachineFailed.status:type_name -> monolith.events.shard.v1.MachineFailed.Status
+	7, // [7:7] is the sub-list for method output_type
+	7, // [7:7] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_events_shard_shard_proto_init() }
@@ -427,19 +629,22 @@ func file_events_shard_shard_proto_init() {
 		(*Event_Ready)(nil),
 		(*Event_HealthFailed)(nil),
 		(*Event_Stopped)(nil),
+		(*Event_MachineFailed)(nil),
+		(*Event_MachineRecovered)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_shard_shard_proto_rawDesc), len(file_events_shard_shard_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   5,
+			NumEnums:      1,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_events_shard_shard_proto_goTypes,
 		DependencyIndexes: file_events_shard_shard_proto_depIdxs,
+		EnumInfos:         file_events_shard_shard_proto_enumTypes,
 		MessageInfos:      file_events_shard_shard_proto_msgTypes,
 	}.Build()
 	File_events_shard_shard_proto = out.File

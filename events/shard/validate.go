@@ -32,6 +32,11 @@ func (e *Event) Validate(aggregate string) error {
 		}
 	case *Event_HealthFailed:
 		r.Reason("a failure", b.HealthFailed.GetReason())
+	case *Event_MachineFailed:
+		r.Reason("a machine's failure", b.MachineFailed.GetReason())
+		r.Check(b.MachineFailed.GetEpoch() > 0, "an epoch is positive")
+	case *Event_MachineRecovered:
+		r.Check(b.MachineRecovered.GetEpoch() > 0, "an epoch is positive")
 	}
 	return r.Err()
 }

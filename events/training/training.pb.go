@@ -48,6 +48,8 @@ type Event struct {
 	//	*Event_HealthFailed
 	//	*Event_CheckpointKept
 	//	*Event_CheckpointReleased
+	//	*Event_FeatureDumpStarted
+	//	*Event_FeaturesDumped
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -279,6 +281,24 @@ func (x *Event) GetCheckpointReleased() *CheckpointReleased {
 	return nil
 }
 
+func (x *Event) GetFeatureDumpStarted() *FeatureDumpStarted {
+	if x != nil {
+		if x, ok := x.Body.(*Event_FeatureDumpStarted); ok {
+			return x.FeatureDumpStarted
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetFeaturesDumped() *FeaturesDumped {
+	if x != nil {
+		if x, ok := x.Body.(*Event_FeaturesDumped); ok {
+			return x.FeaturesDumped
+		}
+	}
+	return nil
+}
+
 type isEvent_Body interface {
 	isEvent_Body()
 }
@@ -367,6 +387,14 @@ type Event_CheckpointReleased struct {
 	CheckpointReleased *CheckpointReleased `protobuf:"bytes,33,opt,name=checkpoint_released,json=checkpointReleased,proto3,oneof"`
 }
 
+type Event_FeatureDumpStarted struct {
+	FeatureDumpStarted *FeatureDumpStarted `protobuf:"bytes,34,opt,name=feature_dump_started,json=featureDumpStarted,proto3,oneof"`
+}
+
+type Event_FeaturesDumped struct {
+	FeaturesDumped *FeaturesDumped `protobuf:"bytes,35,opt,name=features_dumped,json=featuresDumped,proto3,oneof"`
+}
+
 func (*Event_CheckpointRequested) isEvent_Body() {}
 
 func (*Event_StopRequested) isEvent_Body() {}
@@ -408,6 +436,10 @@ func (*Event_HealthFailed) isEvent_Body() {}
 func (*Event_CheckpointKept) isEvent_Body() {}
 
 func (*Event_CheckpointReleased) isEvent_Body() {}
+
+func (*Event_FeatureDumpStarted) isEvent_Body() {}
+
+func (*Event_FeaturesDumped) isEvent_Body() {}
 
 type CheckpointRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1102,6 +1134,7 @@ type Checkpoint struct {
 	LeaderEpochs  map[int32]int32        `protobuf:"bytes,20,rep,name=leader_epochs,json=leaderEpochs,proto3" json:"leader_epochs,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // partition -> the leader's epoch when offsets were learnt
 	Generation    uint64                 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
 	Parent        *Parent                `protobuf:"bytes,8,opt,name=parent,proto3" json:"parent,omitempty"` // of which it is a copy; none: the job made it
+	Slots         []*SlotRows            `protobuf:"bytes,9,rep,name=slots,proto3" json:"slots,omitempty"`   // of all shards, by table and then slot; empty: not known, or too many to be named here
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1192,6 +1225,74 @@ func (x *Checkpoint) GetParent() *Parent {
 	return nil
 }
 
+func (x *Checkpoint) GetSlots() []*SlotRows {
+	if x != nil {
+		return x.Slots
+	}
+	return nil
+}
+
+// SlotRows is how many rows of a table belong to a feature's slot.
+type SlotRows struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Table         string                 `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	Slot          uint32                 `protobuf:"varint,2,opt,name=slot,proto3" json:"slot,omitempty"`
+	Rows          uint64                 `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlotRows) Reset() {
+	*x = SlotRows{}
+	mi := &file_events_training_training_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlotRows) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlotRows) ProtoMessage() {}
+
+func (x *SlotRows) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlotRows.ProtoReflect.Descriptor instead.
+func (*SlotRows) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SlotRows) GetTable() string {
+	if x != nil {
+		return x.Table
+	}
+	return ""
+}
+
+func (x *SlotRows) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *SlotRows) GetRows() uint64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
 type ShardFile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
@@ -1209,7 +1310,7 @@ type ShardFile struct {
 
 func (x *ShardFile) Reset() {
 	*x = ShardFile{}
-	mi := &file_events_training_training_proto_msgTypes[12]
+	mi := &file_events_training_training_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1322,7 @@ func (x *ShardFile) String() string {
 func (*ShardFile) ProtoMessage() {}
 
 func (x *ShardFile) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[12]
+	mi := &file_events_training_training_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1335,7 @@ func (x *ShardFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardFile.ProtoReflect.Descriptor instead.
 func (*ShardFile) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{12}
+	return file_events_training_training_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ShardFile) GetShard() uint32 {
@@ -1311,7 +1412,7 @@ type ExportedPart struct {
 
 func (x *ExportedPart) Reset() {
 	*x = ExportedPart{}
-	mi := &file_events_training_training_proto_msgTypes[13]
+	mi := &file_events_training_training_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1323,7 +1424,7 @@ func (x *ExportedPart) String() string {
 func (*ExportedPart) ProtoMessage() {}
 
 func (x *ExportedPart) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[13]
+	mi := &file_events_training_training_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1336,7 +1437,7 @@ func (x *ExportedPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportedPart.ProtoReflect.Descriptor instead.
 func (*ExportedPart) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{13}
+	return file_events_training_training_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExportedPart) GetExport() string {
@@ -1365,7 +1466,7 @@ type CheckpointSaved struct {
 
 func (x *CheckpointSaved) Reset() {
 	*x = CheckpointSaved{}
-	mi := &file_events_training_training_proto_msgTypes[14]
+	mi := &file_events_training_training_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1377,7 +1478,7 @@ func (x *CheckpointSaved) String() string {
 func (*CheckpointSaved) ProtoMessage() {}
 
 func (x *CheckpointSaved) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[14]
+	mi := &file_events_training_training_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1390,7 +1491,7 @@ func (x *CheckpointSaved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointSaved.ProtoReflect.Descriptor instead.
 func (*CheckpointSaved) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{14}
+	return file_events_training_training_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CheckpointSaved) GetCheckpoint() *Checkpoint {
@@ -1433,7 +1534,7 @@ type CheckpointStarted struct {
 
 func (x *CheckpointStarted) Reset() {
 	*x = CheckpointStarted{}
-	mi := &file_events_training_training_proto_msgTypes[15]
+	mi := &file_events_training_training_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1546,7 @@ func (x *CheckpointStarted) String() string {
 func (*CheckpointStarted) ProtoMessage() {}
 
 func (x *CheckpointStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[15]
+	mi := &file_events_training_training_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1559,7 @@ func (x *CheckpointStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointStarted.ProtoReflect.Descriptor instead.
 func (*CheckpointStarted) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{15}
+	return file_events_training_training_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CheckpointStarted) GetId() int64 {
@@ -1488,7 +1589,7 @@ type CheckpointKept struct {
 
 func (x *CheckpointKept) Reset() {
 	*x = CheckpointKept{}
-	mi := &file_events_training_training_proto_msgTypes[16]
+	mi := &file_events_training_training_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1500,7 +1601,7 @@ func (x *CheckpointKept) String() string {
 func (*CheckpointKept) ProtoMessage() {}
 
 func (x *CheckpointKept) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[16]
+	mi := &file_events_training_training_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1513,7 +1614,7 @@ func (x *CheckpointKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointKept.ProtoReflect.Descriptor instead.
 func (*CheckpointKept) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{16}
+	return file_events_training_training_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CheckpointKept) GetId() int64 {
@@ -1547,7 +1648,7 @@ type CheckpointReleased struct {
 
 func (x *CheckpointReleased) Reset() {
 	*x = CheckpointReleased{}
-	mi := &file_events_training_training_proto_msgTypes[17]
+	mi := &file_events_training_training_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +1660,7 @@ func (x *CheckpointReleased) String() string {
 func (*CheckpointReleased) ProtoMessage() {}
 
 func (x *CheckpointReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[17]
+	mi := &file_events_training_training_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +1673,7 @@ func (x *CheckpointReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointReleased.ProtoReflect.Descriptor instead.
 func (*CheckpointReleased) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{17}
+	return file_events_training_training_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CheckpointReleased) GetId() int64 {
@@ -1603,7 +1704,7 @@ type JobRestored struct {
 
 func (x *JobRestored) Reset() {
 	*x = JobRestored{}
-	mi := &file_events_training_training_proto_msgTypes[18]
+	mi := &file_events_training_training_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +1716,7 @@ func (x *JobRestored) String() string {
 func (*JobRestored) ProtoMessage() {}
 
 func (x *JobRestored) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[18]
+	mi := &file_events_training_training_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +1729,7 @@ func (x *JobRestored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRestored.ProtoReflect.Descriptor instead.
 func (*JobRestored) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{18}
+	return file_events_training_training_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *JobRestored) GetCheckpoint() int64 {
@@ -1669,7 +1770,7 @@ type CheckpointFailed struct {
 
 func (x *CheckpointFailed) Reset() {
 	*x = CheckpointFailed{}
-	mi := &file_events_training_training_proto_msgTypes[19]
+	mi := &file_events_training_training_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1681,7 +1782,7 @@ func (x *CheckpointFailed) String() string {
 func (*CheckpointFailed) ProtoMessage() {}
 
 func (x *CheckpointFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[19]
+	mi := &file_events_training_training_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1694,7 +1795,7 @@ func (x *CheckpointFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointFailed.ProtoReflect.Descriptor instead.
 func (*CheckpointFailed) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{19}
+	return file_events_training_training_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CheckpointFailed) GetId() int64 {
@@ -1724,7 +1825,7 @@ type ModelExported struct {
 
 func (x *ModelExported) Reset() {
 	*x = ModelExported{}
-	mi := &file_events_training_training_proto_msgTypes[20]
+	mi := &file_events_training_training_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +1837,7 @@ func (x *ModelExported) String() string {
 func (*ModelExported) ProtoMessage() {}
 
 func (x *ModelExported) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[20]
+	mi := &file_events_training_training_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +1850,7 @@ func (x *ModelExported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelExported.ProtoReflect.Descriptor instead.
 func (*ModelExported) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{20}
+	return file_events_training_training_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ModelExported) GetVersion() int64 {
@@ -1792,13 +1893,14 @@ func (x *ModelExported) GetParts() map[string]*ExportedPart {
 type JobPaused struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	MachineFailed uint64                 `protobuf:"varint,2,opt,name=machine_failed,json=machineFailed,proto3" json:"machine_failed,omitempty"` // sequence of the shard's fact for which the chief pauses by itself, until the machine has recovered; 0: somebody asked
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobPaused) Reset() {
 	*x = JobPaused{}
-	mi := &file_events_training_training_proto_msgTypes[21]
+	mi := &file_events_training_training_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1810,7 +1912,7 @@ func (x *JobPaused) String() string {
 func (*JobPaused) ProtoMessage() {}
 
 func (x *JobPaused) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[21]
+	mi := &file_events_training_training_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1823,7 +1925,7 @@ func (x *JobPaused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobPaused.ProtoReflect.Descriptor instead.
 func (*JobPaused) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{21}
+	return file_events_training_training_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *JobPaused) GetReason() string {
@@ -1831,6 +1933,13 @@ func (x *JobPaused) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *JobPaused) GetMachineFailed() uint64 {
+	if x != nil {
+		return x.MachineFailed
+	}
+	return 0
 }
 
 type JobResumed struct {
@@ -1842,7 +1951,7 @@ type JobResumed struct {
 
 func (x *JobResumed) Reset() {
 	*x = JobResumed{}
-	mi := &file_events_training_training_proto_msgTypes[22]
+	mi := &file_events_training_training_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1854,7 +1963,7 @@ func (x *JobResumed) String() string {
 func (*JobResumed) ProtoMessage() {}
 
 func (x *JobResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[22]
+	mi := &file_events_training_training_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1867,7 +1976,7 @@ func (x *JobResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobResumed.ProtoReflect.Descriptor instead.
 func (*JobResumed) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{22}
+	return file_events_training_training_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *JobResumed) GetReason() string {
@@ -1889,7 +1998,7 @@ type TrainerPaused struct {
 
 func (x *TrainerPaused) Reset() {
 	*x = TrainerPaused{}
-	mi := &file_events_training_training_proto_msgTypes[23]
+	mi := &file_events_training_training_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1901,7 +2010,7 @@ func (x *TrainerPaused) String() string {
 func (*TrainerPaused) ProtoMessage() {}
 
 func (x *TrainerPaused) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[23]
+	mi := &file_events_training_training_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1914,7 +2023,7 @@ func (x *TrainerPaused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrainerPaused.ProtoReflect.Descriptor instead.
 func (*TrainerPaused) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{23}
+	return file_events_training_training_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TrainerPaused) GetTrainer() string {
@@ -1941,7 +2050,7 @@ type JobStopped struct {
 
 func (x *JobStopped) Reset() {
 	*x = JobStopped{}
-	mi := &file_events_training_training_proto_msgTypes[24]
+	mi := &file_events_training_training_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1953,7 +2062,7 @@ func (x *JobStopped) String() string {
 func (*JobStopped) ProtoMessage() {}
 
 func (x *JobStopped) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[24]
+	mi := &file_events_training_training_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1966,7 +2075,7 @@ func (x *JobStopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStopped.ProtoReflect.Descriptor instead.
 func (*JobStopped) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{24}
+	return file_events_training_training_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *JobStopped) GetReason() string {
@@ -1998,7 +2107,7 @@ type PartitionTaken struct {
 
 func (x *PartitionTaken) Reset() {
 	*x = PartitionTaken{}
-	mi := &file_events_training_training_proto_msgTypes[25]
+	mi := &file_events_training_training_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +2119,7 @@ func (x *PartitionTaken) String() string {
 func (*PartitionTaken) ProtoMessage() {}
 
 func (x *PartitionTaken) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[25]
+	mi := &file_events_training_training_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +2132,7 @@ func (x *PartitionTaken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionTaken.ProtoReflect.Descriptor instead.
 func (*PartitionTaken) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{25}
+	return file_events_training_training_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PartitionTaken) GetPartition() int32 {
@@ -2073,7 +2182,7 @@ type MetricReported struct {
 
 func (x *MetricReported) Reset() {
 	*x = MetricReported{}
-	mi := &file_events_training_training_proto_msgTypes[26]
+	mi := &file_events_training_training_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2194,7 @@ func (x *MetricReported) String() string {
 func (*MetricReported) ProtoMessage() {}
 
 func (x *MetricReported) ProtoReflect() protoreflect.Message {
-	mi := &file_events_training_training_proto_msgTypes[26]
+	mi := &file_events_training_training_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2207,7 @@ func (x *MetricReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricReported.ProtoReflect.Descriptor instead.
 func (*MetricReported) Descriptor() ([]byte, []int) {
-	return file_events_training_training_proto_rawDescGZIP(), []int{26}
+	return file_events_training_training_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MetricReported) GetName() string {
@@ -2129,11 +2238,150 @@ func (x *MetricReported) GetStep() uint64 {
 	return 0
 }
 
+// FeatureDumpStarted has the job's trainers write the features of what they learn from here on, each of
+// its next batches.
+type FeatureDumpStarted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Batches       uint64                 `protobuf:"varint,1,opt,name=batches,proto3" json:"batches,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FeatureDumpStarted) Reset() {
+	*x = FeatureDumpStarted{}
+	mi := &file_events_training_training_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FeatureDumpStarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FeatureDumpStarted) ProtoMessage() {}
+
+func (x *FeatureDumpStarted) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FeatureDumpStarted.ProtoReflect.Descriptor instead.
+func (*FeatureDumpStarted) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *FeatureDumpStarted) GetBatches() uint64 {
+	if x != nil {
+		return x.Batches
+	}
+	return 0
+}
+
+func (x *FeatureDumpStarted) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// FeaturesDumped says that a trainer has written a file of features.
+type FeaturesDumped struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Trainer       string                 `protobuf:"bytes,1,opt,name=trainer,proto3" json:"trainer,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Batches       uint32                 `protobuf:"varint,3,opt,name=batches,proto3" json:"batches,omitempty"` // records of the file, an ExampleBatch each
+	Samples       uint64                 `protobuf:"varint,4,opt,name=samples,proto3" json:"samples,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Dump          uint64                 `protobuf:"varint,6,opt,name=dump,proto3" json:"dump,omitempty"` // sequence of the featureDumpStarted that it answers; 0: the trainer dumps all that it learns
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FeaturesDumped) Reset() {
+	*x = FeaturesDumped{}
+	mi := &file_events_training_training_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FeaturesDumped) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FeaturesDumped) ProtoMessage() {}
+
+func (x *FeaturesDumped) ProtoReflect() protoreflect.Message {
+	mi := &file_events_training_training_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FeaturesDumped.ProtoReflect.Descriptor instead.
+func (*FeaturesDumped) Descriptor() ([]byte, []int) {
+	return file_events_training_training_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *FeaturesDumped) GetTrainer() string {
+	if x != nil {
+		return x.Trainer
+	}
+	return ""
+}
+
+func (x *FeaturesDumped) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *FeaturesDumped) GetBatches() uint32 {
+	if x != nil {
+		return x.Batches
+	}
+	return 0
+}
+
+func (x *FeaturesDumped) GetSamples() uint64 {
+	if x != nil {
+		return x.Samples
+	}
+	return 0
+}
+
+func (x *FeaturesDumped) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *FeaturesDumped) GetDump() uint64 {
+	if x != nil {
+		return x.Dump
+	}
+	return 0
+}
+
 var File_events_training_training_proto protoreflect.FileDescriptor
 
 const file_events_training_training_proto_rawDesc = "" +
 	"\n" +
-	"\x1eevents/training/training.proto\x12\x1bmonolith.events.training.v1\"\xa6\x0e\n" +
+	"\x1eevents/training/training.proto\x12\x1bmonolith.events.training.v1\"\xe3\x0f\n" +
 	"\x05Event\x12e\n" +
 	"\x14checkpoint_requested\x18\x01 \x01(\v20.monolith.events.training.v1.CheckpointRequestedH\x00R\x13checkpointRequested\x12S\n" +
 	"\x0estop_requested\x18\x02 \x01(\v2*.monolith.events.training.v1.StopRequestedH\x00R\rstopRequested\x12V\n" +
@@ -2160,7 +2408,9 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\rtopic_updated\x18\x1e \x01(\v2).monolith.events.training.v1.TopicUpdatedH\x00R\ftopicUpdated\x12P\n" +
 	"\rhealth_failed\x18\x1f \x01(\v2).monolith.events.training.v1.HealthFailedH\x00R\fhealthFailed\x12V\n" +
 	"\x0fcheckpoint_kept\x18  \x01(\v2+.monolith.events.training.v1.CheckpointKeptH\x00R\x0echeckpointKept\x12b\n" +
-	"\x13checkpoint_released\x18! \x01(\v2/.monolith.events.training.v1.CheckpointReleasedH\x00R\x12checkpointReleasedB\x06\n" +
+	"\x13checkpoint_released\x18! \x01(\v2/.monolith.events.training.v1.CheckpointReleasedH\x00R\x12checkpointReleased\x12c\n" +
+	"\x14feature_dump_started\x18\" \x01(\v2/.monolith.events.training.v1.FeatureDumpStartedH\x00R\x12featureDumpStarted\x12V\n" +
+	"\x0ffeatures_dumped\x18# \x01(\v2+.monolith.events.training.v1.FeaturesDumpedH\x00R\x0efeaturesDumpedB\x06\n" +
 	"\x04body\"Y\n" +
 	"\x13CheckpointRequested\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
@@ -2228,7 +2478,7 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x12\n" +
 	"\x04from\x18\x03 \x01(\x03R\x04from\x12\x0e\n" +
-	"\x02to\x18\x04 \x01(\x03R\x02to\"\x8c\x04\n" +
+	"\x02to\x18\x04 \x01(\x03R\x02to\"\xc9\x04\n" +
 	"\n" +
 	"Checkpoint\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x10\n" +
@@ -2240,13 +2490,18 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x06 \x01(\x04R\n" +
 	"generation\x12;\n" +
-	"\x06parent\x18\b \x01(\v2#.monolith.events.training.v1.ParentR\x06parent\x1a:\n" +
+	"\x06parent\x18\b \x01(\v2#.monolith.events.training.v1.ParentR\x06parent\x12;\n" +
+	"\x05slots\x18\t \x03(\v2%.monolith.events.training.v1.SlotRowsR\x05slots\x1a:\n" +
 	"\fOffsetsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a?\n" +
 	"\x11LeaderEpochsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xf0\x02\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"H\n" +
+	"\bSlotRows\x12\x14\n" +
+	"\x05table\x18\x01 \x01(\tR\x05table\x12\x12\n" +
+	"\x04slot\x18\x02 \x01(\rR\x04slot\x12\x12\n" +
+	"\x04rows\x18\x03 \x01(\x04R\x04rows\"\xf0\x02\n" +
 	"\tShardFile\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x14\n" +
@@ -2303,9 +2558,10 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\n" +
 	"PartsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12?\n" +
-	"\x05value\x18\x02 \x01(\v2).monolith.events.training.v1.ExportedPartR\x05value:\x028\x01\"#\n" +
+	"\x05value\x18\x02 \x01(\v2).monolith.events.training.v1.ExportedPartR\x05value:\x028\x01\"J\n" +
 	"\tJobPaused\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"$\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12%\n" +
+	"\x0emachine_failed\x18\x02 \x01(\x04R\rmachineFailed\"$\n" +
 	"\n" +
 	"JobResumed\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"?\n" +
@@ -2330,7 +2586,17 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value\x12\x18\n" +
 	"\asamples\x18\x03 \x01(\x04R\asamples\x12\x12\n" +
-	"\x04step\x18\x04 \x01(\x04R\x04stepB1Z/github.com/monolith-go/monolith/events/trainingb\x06proto3"
+	"\x04step\x18\x04 \x01(\x04R\x04step\"F\n" +
+	"\x12FeatureDumpStarted\x12\x18\n" +
+	"\abatches\x18\x01 \x01(\x04R\abatches\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x9c\x01\n" +
+	"\x0eFeaturesDumped\x12\x18\n" +
+	"\atrainer\x18\x01 \x01(\tR\atrainer\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x18\n" +
+	"\abatches\x18\x03 \x01(\rR\abatches\x12\x18\n" +
+	"\asamples\x18\x04 \x01(\x04R\asamples\x12\x14\n" +
+	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\x12\x12\n" +
+	"\x04dump\x18\x06 \x01(\x04R\x04dumpB1Z/github.com/monolith-go/monolith/events/trainingb\x06proto3"
 
 var (
 	file_events_training_training_proto_rawDescOnce sync.Once
@@ -2344,7 +2610,7 @@ func file_events_training_training_proto_rawDescGZIP() []byte {
 	return file_events_training_training_proto_rawDescData
 }
 
-var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_events_training_training_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_events_training_training_proto_goTypes = []any{
 	(*Event)(nil),               // 0: monolith.events.training.v1.Event
 	(*CheckpointRequested)(nil), // 1: monolith.events.training.v1.CheckpointRequested
@@ -2358,29 +2624,32 @@ var file_events_training_training_proto_goTypes = []any{
 	(*TopicUpdated)(nil),        // 9: monolith.events.training.v1.TopicUpdated
 	(*HealthFailed)(nil),        // 10: monolith.events.training.v1.HealthFailed
 	(*Checkpoint)(nil),          // 11: monolith.events.training.v1.Checkpoint
-	(*ShardFile)(nil),           // 12: monolith.events.training.v1.ShardFile
-	(*ExportedPart)(nil),        // 13: monolith.events.training.v1.ExportedPart
-	(*CheckpointSaved)(nil),     // 14: monolith.events.training.v1.CheckpointSaved
-	(*CheckpointStarted)(nil),   // 15: monolith.events.training.v1.CheckpointStarted
-	(*CheckpointKept)(nil),      // 16: monolith.events.training.v1.CheckpointKept
-	(*CheckpointReleased)(nil),  // 17: monolith.events.training.v1.CheckpointReleased
-	(*JobRestored)(nil),         // 18: monolith.events.training.v1.JobRestored
-	(*CheckpointFailed)(nil),    // 19: monolith.events.training.v1.CheckpointFailed
-	(*ModelExported)(nil),       // 20: monolith.events.training.v1.ModelExported
-	(*JobPaused)(nil),           // 21: monolith.events.training.v1.JobPaused
-	(*JobResumed)(nil),          // 22: monolith.events.training.v1.JobResumed
-	(*TrainerPaused)(nil),       // 23: monolith.events.training.v1.TrainerPaused
-	(*JobStopped)(nil),          // 24: monolith.events.training.v1.JobStopped
-	(*PartitionTaken)(nil),      // 25: monolith.events.training.v1.PartitionTaken
-	(*MetricReported)(nil),      // 26: monolith.events.training.v1.MetricReported
-	nil,                         // 27: monolith.events.training.v1.JobStarted.EndsEntry
-	nil,                         // 28: monolith.events.training.v1.JobStarted.BeginsEntry
-	nil,                         // 29: monolith.events.training.v1.TopicUpdated.EndsEntry
-	nil,                         // 30: monolith.events.training.v1.Checkpoint.OffsetsEntry
-	nil,                         // 31: monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
-	nil,                         // 32: monolith.events.training.v1.ShardFile.Crc32cEntry
-	nil,                         // 33: monolith.events.training.v1.ModelExported.PartsEntry
-	nil,                         // 34: monolith.events.training.v1.JobStopped.OffsetsEntry
+	(*SlotRows)(nil),            // 12: monolith.events.training.v1.SlotRows
+	(*ShardFile)(nil),           // 13: monolith.events.training.v1.ShardFile
+	(*ExportedPart)(nil),        // 14: monolith.events.training.v1.ExportedPart
+	(*CheckpointSaved)(nil),     // 15: monolith.events.training.v1.CheckpointSaved
+	(*CheckpointStarted)(nil),   // 16: monolith.events.training.v1.CheckpointStarted
+	(*CheckpointKept)(nil),      // 17: monolith.events.training.v1.CheckpointKept
+	(*CheckpointReleased)(nil),  // 18: monolith.events.training.v1.CheckpointReleased
+	(*JobRestored)(nil),         // 19: monolith.events.training.v1.JobRestored
+	(*CheckpointFailed)(nil),    // 20: monolith.events.training.v1.CheckpointFailed
+	(*ModelExported)(nil),       // 21: monolith.events.training.v1.ModelExported
+	(*JobPaused)(nil),           // 22: monolith.events.training.v1.JobPaused
+	(*JobResumed)(nil),          // 23: monolith.events.training.v1.JobResumed
+	(*TrainerPaused)(nil),       // 24: monolith.events.training.v1.TrainerPaused
+	(*JobStopped)(nil),          // 25: monolith.events.training.v1.JobStopped
+	(*PartitionTaken)(nil),      // 26: monolith.events.training.v1.PartitionTaken
+	(*MetricReported)(nil),      // 27: monolith.events.training.v1.MetricReported
+	(*FeatureDumpStarted)(nil),  // 28: monolith.events.training.v1.FeatureDumpStarted
+	(*FeaturesDumped)(nil),      // 29: monolith.events.training.v1.FeaturesDumped
+	nil,                         // 30: monolith.events.training.v1.JobStarted.EndsEntry
+	nil,                         // 31: monolith.events.training.v1.JobStarted.BeginsEntry
+	nil,                         // 32: monolith.events.training.v1.TopicUpdated.EndsEntry
+	nil,                         // 33: monolith.events.training.v1.Checkpoint.OffsetsEntry
+	nil,                         // 34: monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	nil,                         // 35: monolith.events.training.v1.ShardFile.Crc32cEntry
+	nil,                         // 36: monolith.events.training.v1.ModelExported.PartsEntry
+	nil,                         // 37: monolith.events.training.v1.JobStopped.OffsetsEntry
 }
 var file_events_training_training_proto_depIdxs = []int32{
 	1,  // 0: monolith.events.training.v1.Event.checkpoint_requested:type_name -> monolith.events.training.v1.CheckpointRequested
@@ -2389,41 +2658,44 @@ var file_events_training_training_proto_depIdxs = []int32{
 	4,  // 3: monolith.events.training.v1.Event.pause_requested:type_name -> monolith.events.training.v1.PauseRequested
 	5,  // 4: monolith.events.training.v1.Event.resume_requested:type_name -> monolith.events.training.v1.ResumeRequested
 	6,  // 5: monolith.events.training.v1.Event.job_started:type_name -> monolith.events.training.v1.JobStarted
-	14, // 6: monolith.events.training.v1.Event.checkpoint_saved:type_name -> monolith.events.training.v1.CheckpointSaved
-	19, // 7: monolith.events.training.v1.Event.checkpoint_failed:type_name -> monolith.events.training.v1.CheckpointFailed
-	20, // 8: monolith.events.training.v1.Event.model_exported:type_name -> monolith.events.training.v1.ModelExported
-	24, // 9: monolith.events.training.v1.Event.job_stopped:type_name -> monolith.events.training.v1.JobStopped
-	25, // 10: monolith.events.training.v1.Event.partition_taken:type_name -> monolith.events.training.v1.PartitionTaken
-	26, // 11: monolith.events.training.v1.Event.metric_reported:type_name -> monolith.events.training.v1.MetricReported
-	21, // 12: monolith.events.training.v1.Event.job_paused:type_name -> monolith.events.training.v1.JobPaused
-	22, // 13: monolith.events.training.v1.Event.job_resumed:type_name -> monolith.events.training.v1.JobResumed
-	23, // 14: monolith.events.training.v1.Event.trainer_paused:type_name -> monolith.events.training.v1.TrainerPaused
-	15, // 15: monolith.events.training.v1.Event.checkpoint_started:type_name -> monolith.events.training.v1.CheckpointStarted
-	18, // 16: monolith.events.training.v1.Event.job_restored:type_name -> monolith.events.training.v1.JobRestored
+	15, // 6: monolith.events.training.v1.Event.checkpoint_saved:type_name -> monolith.events.training.v1.CheckpointSaved
+	20, // 7: monolith.events.training.v1.Event.checkpoint_failed:type_name -> monolith.events.training.v1.CheckpointFailed
+	21, // 8: monolith.events.training.v1.Event.model_exported:type_name -> monolith.events.training.v1.ModelExported
+	25, // 9: monolith.events.training.v1.Event.job_stopped:type_name -> monolith.events.training.v1.JobStopped
+	26, // 10: monolith.events.training.v1.Event.partition_taken:type_name -> monolith.events.training.v1.PartitionTaken
+	27, // 11: monolith.events.training.v1.Event.metric_reported:type_name -> monolith.events.training.v1.MetricReported
+	22, // 12: monolith.events.training.v1.Event.job_paused:type_name -> monolith.events.training.v1.JobPaused
+	23, // 13: monolith.events.training.v1.Event.job_resumed:type_name -> monolith.events.training.v1.JobResumed
+	24, // 14: monolith.events.training.v1.Event.trainer_paused:type_name -> monolith.events.training.v1.TrainerPaused
+	16, // 15: monolith.events.training.v1.Event.checkpoint_started:type_name -> monolith.events.training.v1.CheckpointStarted
+	19, // 16: monolith.events.training.v1.Event.job_restored:type_name -> monolith.events.training.v1.JobRestored
 	9,  // 17: monolith.events.training.v1.Event.topic_updated:type_name -> monolith.events.training.v1.TopicUpdated
 	10, // 18: monolith.events.training.v1.Event.health_failed:type_name -> monolith.events.training.v1.HealthFailed
-	16, // 19: monolith.events.training.v1.Event.checkpoint_kept:type_name -> monolith.events.training.v1.CheckpointKept
-	17, // 20: monolith.events.training.v1.Event.checkpoint_released:type_name -> monolith.events.training.v1.CheckpointReleased
-	27, // 21: monolith.events.training.v1.JobStarted.ends:type_name -> monolith.events.training.v1.JobStarted.EndsEntry
-	28, // 22: monolith.events.training.v1.JobStarted.begins:type_name -> monolith.events.training.v1.JobStarted.BeginsEntry
-	8,  // 23: monolith.events.training.v1.JobStarted.files:type_name -> monolith.events.training.v1.FileSet
-	7,  // 24: monolith.events.training.v1.JobStarted.parent:type_name -> monolith.events.training.v1.Parent
-	29, // 25: monolith.events.training.v1.TopicUpdated.ends:type_name -> monolith.events.training.v1.TopicUpdated.EndsEntry
-	30, // 26: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
-	12, // 27: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
-	31, // 28: monolith.events.training.v1.Checkpoint.leader_epochs:type_name -> monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
-	7,  // 29: monolith.events.training.v1.Checkpoint.parent:type_name -> monolith.events.training.v1.Parent
-	32, // 30: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
-	13, // 31: monolith.events.training.v1.ShardFile.exported:type_name -> monolith.events.training.v1.ExportedPart
-	11, // 32: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
-	33, // 33: monolith.events.training.v1.ModelExported.parts:type_name -> monolith.events.training.v1.ModelExported.PartsEntry
-	34, // 34: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
-	13, // 35: monolith.events.training.v1.ModelExported.PartsEntry.value:type_name -> monolith.events.training.v1.ExportedPart
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	17, // 19: monolith.events.training.v1.Event.checkpoint_kept:type_name -> monolith.events.training.v1.CheckpointKept
+	18, // 20: monolith.events.training.v1.Event.checkpoint_released:type_name -> monolith.events.training.v1.CheckpointReleased
+	28, // 21: monolith.events.training.v1.Event.feature_dump_started:type_name -> monolith.events.training.v1.FeatureDumpStarted
+	29, // 22: monolith.events.training.v1.Event.features_dumped:type_name -> monolith.events.training.v1.FeaturesDumped
+	30, // 23: monolith.events.training.v1.JobStarted.ends:type_name -> monolith.events.training.v1.JobStarted.EndsEntry
+	31, // 24: monolith.events.training.v1.JobStarted.begins:type_name -> monolith.events.training.v1.JobStarted.BeginsEntry
+	8,  // 25: monolith.events.training.v1.JobStarted.files:type_name -> monolith.events.training.v1.FileSet
+	7,  // 26: monolith.events.training.v1.JobStarted.parent:type_name -> monolith.events.training.v1.Parent
+	32, // 27: monolith.events.training.v1.TopicUpdated.ends:type_name -> monolith.events.training.v1.TopicUpdated.EndsEntry
+	33, // 28: monolith.events.training.v1.Checkpoint.offsets:type_name -> monolith.events.training.v1.Checkpoint.OffsetsEntry
+	13, // 29: monolith.events.training.v1.Checkpoint.shards:type_name -> monolith.events.training.v1.ShardFile
+	34, // 30: monolith.events.training.v1.Checkpoint.leader_epochs:type_name -> monolith.events.training.v1.Checkpoint.LeaderEpochsEntry
+	7,  // 31: monolith.events.training.v1.Checkpoint.parent:type_name -> monolith.events.training.v1.Parent
+	12, // 32: monolith.events.training.v1.Checkpoint.slots:type_name -> monolith.events.training.v1.SlotRows
+	35, // 33: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
+	14, // 34: monolith.events.training.v1.ShardFile.exported:type_name -> monolith.events.training.v1.ExportedPart
+	11, // 35: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
+	36, // 36: monolith.events.training.v1.ModelExported.parts:type_name -> monolith.events.training.v1.ModelExported.PartsEntry
+	37, // 37: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
+	14, // 38: monolith.events.training.v1.ModelExported.PartsEntry.value:type_name -> monolith.events.training.v1.ExportedPart
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_events_training_training_proto_init() }
@@ -2453,15 +2725,17 @@ func file_events_training_training_proto_init() {
 		(*Event_HealthFailed)(nil),
 		(*Event_CheckpointKept)(nil),
 		(*Event_CheckpointReleased)(nil),
+		(*Event_FeatureDumpStarted)(nil),
+		(*Event_FeaturesDumped)(nil),
 	}
-	file_events_training_training_proto_msgTypes[25].OneofWrappers = []any{}
+	file_events_training_training_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_training_training_proto_rawDesc), len(file_events_training_training_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

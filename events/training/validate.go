@@ -20,6 +20,9 @@ const maxPatterns = 1000
 // maxOverrides bounds what is kept of a run configuration, which has fewer keys.
 const maxOverrides = 256
 
+// MaxSlots bounds the slots whose rows a checkpoint names.
+const MaxSlots = 1024
+
 func checkFiles(r *events.Rules, f *FileSet) {
 	r.Check(f.GetRecords() >= 0 && f.GetBytes() >= 0 && f.GetMaxSteps() >= 0, "files of %d records and %d bytes, and %d steps: none may be negative", f.GetRecords(), f.GetBytes(), f.GetMaxSteps())
 	r.Check(len(f.GetPatterns()) <= maxPatterns, "files of %d patterns, at most %d are taken", len(f.GetPatterns()), maxPatterns)
@@ -57,6 +60,7 @@ func (e *Event) Validate(aggregate string) error {
 		r.Check(filepath.IsAbs(c.GetDir()), "dir %q must be absolute", c.GetDir())
 		r.Check(len(c.GetShards()) > 0, "a checkpoint needs its shards")
 		checkOffsets(&r, c.GetOffsets())
+		r.Check(len(c.GetSlots()) <= MaxSlots, "rows of %d slots, at most %d are named", len(c.GetSlots()), MaxSlots)
 		r.Check(ascending(b.CheckpointSaved.GetRemovedCheckpoints()), "removed checkpoints rise from 1, at most %d", maxRemoved)
 		r.Check(ascending(b.CheckpointSaved.GetRemovedExports()), "removed exports rise from 1, at most %d", maxRemoved)
 	case *Event_CheckpointStarted:
@@ -96,6 +100,12 @@ func (e *Event) Validate(aggregate string) error {
 	case *Event_TrainerPaused:
 		r.Named("the trainer", b.TrainerPaused.GetTrainer())
 		r.Check(b.TrainerPaused.GetPause() > 0, "a trainer pauses behind the sequence of a jobPaused, which is positive")
+	case *Event_FeatureDumpStarted:
+		r.Check(b.FeatureDumpStarted.GetBatches() > 0, "a dump of no batches is none")
+	case *Event_FeaturesDumped:
+		d := b.FeaturesDumped
+		r.Named("the trainer", d.GetTrainer())
+		r.Check(filepath.IsAbs(d.GetPath()), "path %q must be absolute", d.GetPath())
 	case *Event_MetricReported:
 		r.Named("the metric", b.MetricReported.GetName())
 	}

@@ -19,7 +19,7 @@ import (
 // State or of what Fold makes of a log.
 const (
 	Name    = "fleet"
-	Version = 2
+	Version = 3
 )
 
 // State is the fleet after the event at Seq. Lost members stay, with Alive or Healthy
@@ -52,7 +52,15 @@ type Replica struct {
 type Shard struct {
 	Ready   events.JSON[*shard.Ready] `json:"ready,omitzero"` // of the newest epoch; nil V: never ready
 	Healthy bool                      `json:"healthy"`
-	Seq     uint64                    `json:"seq"` // last sequence of the shard's literal subject: what the next append expects
+	Machine MachineFailure            `json:"machine,omitzero"` // that lasts, of the newest epoch
+	Seq     uint64                    `json:"seq"`              // last sequence of the shard's literal subject: what the next append expects
+}
+
+// MachineFailure is a check that the machine of a shard does not pass.
+type MachineFailure struct {
+	Seq    uint64 `json:"seq"` // of machineFailed; 0: the machine is well, as far as is known
+	Status string `json:"status"`
+	Reason string `json:"reason"`
 }
 
 // New is the fleet before the first event.
@@ -155,14 +163,22 @@ func (c *Shard) apply(r events.Recorded) bool {
 	e, _ := r.Event.(*shard.Event)
 	switch b := e.GetBody().(type) {
 	case *shard.Event_Ready:
-		c.Ready.V, c.Healthy = b.Ready, true
+		c.Ready.V, c.Healthy, c.Machine = b.Ready, true, MachineFailure{}
 	case *shard.Event_HealthFailed:
 		if c.current(b.HealthFailed.GetEpoch()) {
 			c.Healthy = false
 		}
 	case *shard.Event_Stopped:
 		if c.current(b.Stopped.GetEpoch()) {
-			c.Healthy = false
+			c.Healthy, c.Machine = false, MachineFailure{}
+		}
+	case *shard.Event_MachineFailed:
+		if f := b.MachineFailed; c.current(f.GetEpoch()) {
+			c.Machine = MachineFailure{Seq: r.Seq, Status: f.GetStatus().String(), Reason: f.GetReason()}
+		}
+	case *shard.Event_MachineRecovered:
+		if c.current(b.MachineRecovered.GetEpoch()) {
+			c.Machine = MachineFailure{}
 		}
 	default:
 		return false

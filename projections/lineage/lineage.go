@@ -45,8 +45,16 @@ type Job struct {
 	KeptUnix    int64                                           `json:"keptUnix,omitempty"`    // when the clock last kept one, or the first was saved, by the log's clock
 	Stopped     bool                                            `json:"stopped"`
 	Paused      Pause                                           `json:"paused,omitzero"`      // the pause that lasts
+	Guarded     uint64                                          `json:"guarded,omitempty"`    // greatest sequence of a machineFailed for which the job was ever paused
+	Dump        Dump                                            `json:"dump,omitzero"`        // the last that was started
 	Partitions  map[int32]events.JSON[*training.PartitionTaken] `json:"partitions,omitempty"` // the highest epoch of each
 	Seq         uint64                                          `json:"seq"`                  // last sequence of the subject training.<job>: what the next append expects; trainers' own subjects do not count
+}
+
+// Dump has each trainer write the features of its next batches.
+type Dump struct {
+	Seq     uint64 `json:"seq"` // of featureDumpStarted
+	Batches uint64 `json:"batches"`
 }
 
 // New is the lineage before the first event.
@@ -120,11 +128,15 @@ func (j *Job) apply(r events.Recorded) bool {
 	case *training.Event_JobStopped:
 		j.Stopped, j.Paused = true, Pause{}
 	case *training.Event_JobPaused:
-		j.Paused = Pause{Reason: b.JobPaused.GetReason(), Seq: r.Seq}
+		p := b.JobPaused
+		j.Paused = Pause{Reason: p.GetReason(), Seq: r.Seq, For: p.GetMachineFailed()}
+		j.Guarded = max(j.Guarded, p.GetMachineFailed())
 	case *training.Event_JobResumed:
 		j.Paused = Pause{}
 	case *training.Event_TrainerPaused:
 		j.Paused.rests(b.TrainerPaused)
+	case *training.Event_FeatureDumpStarted:
+		j.Dump = Dump{Seq: r.Seq, Batches: b.FeatureDumpStarted.GetBatches()}
 	case *training.Event_TopicUpdated:
 		j.updated(b.TopicUpdated)
 	case *training.Event_PartitionTaken:
@@ -136,7 +148,7 @@ func (j *Job) apply(r events.Recorded) bool {
 			j.Partitions[t.GetPartition()] = events.JSON[*training.PartitionTaken]{V: t}
 		}
 	case *training.Event_CheckpointRequested, *training.Event_StopRequested, *training.Event_StartRequested,
-		*training.Event_PauseRequested, *training.Event_ResumeRequested, *training.Event_CheckpointFailed, *training.Event_MetricReported, *training.Event_HealthFailed:
+		*training.Event_PauseRequested, *training.Event_ResumeRequested, *training.Event_CheckpointFailed, *training.Event_MetricReported, *training.Event_HealthFailed, *training.Event_FeaturesDumped:
 	default:
 		return false
 	}

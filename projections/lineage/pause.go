@@ -8,7 +8,8 @@ import (
 
 // Pause is a job that takes no more records for now.
 type Pause struct {
-	Seq     uint64   `json:"seq"` // of jobPaused; 0: the job is not paused
+	Seq     uint64   `json:"seq"`           // of jobPaused; 0: the job is not paused
+	For     uint64   `json:"for,omitempty"` // sequence of the machineFailed for which the chief paused it; 0: somebody asked
 	Reason  string   `json:"reason,omitempty"`
 	Resting []string `json:"resting,omitempty"` // trainers that have nothing under way any more, by name
 }

@@ -22,7 +22,7 @@ func (s *Server) diverged(ctx context.Context, why error) error {
 	_, err := patiently(ctx, s, "append HealthFailed", func(ctx context.Context) (struct{}, error) {
 		ctx, cancel := context.WithTimeout(ctx, busTimeout)
 		defer cancel()
-		return struct{}{}, s.endEpoch(ctx, &shard.Event{Body: &shard.Event_HealthFailed{HealthFailed: &shard.HealthFailed{Reason: why.Error(), Epoch: s.ready0.GetEpoch()}}})
+		return struct{}{}, s.tell(ctx, &shard.Event{Body: &shard.Event_HealthFailed{HealthFailed: &shard.HealthFailed{Reason: why.Error(), Epoch: s.ready0.GetEpoch()}}})
 	})
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("that the model diverged was not recorded", "err", err)

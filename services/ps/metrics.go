@@ -27,6 +27,7 @@ type metrics struct {
 	flushes     *prometheus.CounterVec // by outcome
 	flushTime   prometheus.Observer
 	epoch, step prometheus.Gauge
+	machine     prometheus.Gauge
 
 	looking, fetching, applying tally // since the process began
 }
@@ -59,6 +60,8 @@ func newMetrics(r prometheus.Registerer, cfg Config) *metrics {
 	m.flushTime = seconds("flush_seconds", "Time of a publication, failed ones included.")
 	m.epoch = gauge("epoch", "Epoch of the shard's writer.").WithLabelValues()
 	m.step = gauge("step", "Applies so far.").WithLabelValues()
+	m.machine = gauge("machine_healthy", "1 while the machine passes its checks, 0 while it does not: then the job pauses.").WithLabelValues()
+	m.machine.Set(1)
 	return m
 }
 

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -26,6 +27,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/shard"
+	"github.com/monolith-go/monolith/internal/compat/resources"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
@@ -65,8 +67,9 @@ type Server struct {
 
 	// The leading goroutine's own; others go through asks.
 	pub       *publish.Publisher
-	ready0    *shard.Ready // the Ready of this process that is in force; nil: none yet
-	readySeq  uint64
+	ready0    *shard.Ready     // the Ready of this process that is in force; nil: none yet
+	lastSeq   uint64           // of what this process has said since
+	failedIn  uint64           // the epoch in which it has said that its machine failed; 0: it has not, or said that it recovered
 	live      bool             // ready0 is in force and its takeover published
 	forced    *target          // a roll-back that was asked for
 	resharded bool             // the state is of a checkpoint of another number of shards
@@ -75,6 +78,8 @@ type Server struct {
 
 	barriers barriers
 	saving   chan struct{} // holds a token: whoever has it may write a snapshot
+
+	memory func() (resources.Memory, error) // of the control group
 }
 
 // ask is work for the leading goroutine.
@@ -112,6 +117,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		ready: make(chan struct{}), asks: make(chan ask), saving: make(chan struct{}, 1),
 	}
 	s.saving <- struct{}{}
+	s.memory = resources.New(os.DirFS("/"), os.Getenv).GroupMemory
 	s.heartbeats = role.NewHeartbeats(env, cfg.HeartbeatInterval, s.heartbeat)
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	s.catalog = follow.New(env.Bus.Log(), registry.Catalog.Only(env.BZID), o)
@@ -249,6 +255,9 @@ func (s *Server) lead(ctx context.Context) error {
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { s.heartbeats.Run(gctx); return nil })
+	if s.cfg.HealthEvery > 0 {
+		g.Go(func() error { s.checks(gctx); return nil })
+	}
 	g.Go(func() error { return s.loop(gctx) })
 	close(s.ready)
 	<-gctx.Done()
@@ -421,25 +430,28 @@ func (s *Server) heartbeat() *replica.Heartbeat {
 	}}
 }
 
-// endEpoch appends a fact that ends this process's epoch.
-func (s *Server) endEpoch(ctx context.Context, fact *shard.Event) error {
+// tell appends a fact about this process's epoch.
+func (s *Server) tell(ctx context.Context, fact *shard.Event) error {
 	draft := bus.Draft{
 		Subject: shard.Subject(s.env.BZID, s.cfg.Job, uint32(s.cfg.Shard)),
-		Event:   fact, Expect: s.readySeq, Header: events.Header{Source: source},
+		Event:   fact, Expect: s.lastSeq, Header: events.Header{Source: source},
 	}
-	_, err := s.env.Bus.Log().Append(ctx, draft)
-	for try := 0; errors.Is(err, bus.ErrConflict) && s.look().epoch <= s.ready0.GetEpoch() && try < endAttempts; try++ {
+	seqs, err := s.env.Bus.Log().Append(ctx, draft)
+	for try := 0; errors.Is(err, bus.ErrConflict) && s.look().epoch <= s.ready0.GetEpoch() && try < tellAttempts; try++ {
 		// Something else lies on the subject. Should it be a successor after all, this
 		// fact changes nothing: it names an epoch that is over.
 		if draft.Expect, err = s.env.Bus.Log().LastOf(ctx, draft.Subject); err == nil {
-			_, err = s.env.Bus.Log().Append(ctx, draft)
+			seqs, err = s.env.Bus.Log().Append(ctx, draft)
 		}
+	}
+	if err == nil {
+		s.lastSeq = seqs[0]
 	}
 	return err
 }
 
-// endAttempts bounds how often the last fact is tried against others' appends.
-const endAttempts = 5
+// tellAttempts bounds how often a fact is tried against others' appends.
+const tellAttempts = 5
 
 // shutDown ends the epoch of a shard that has been ready: after a clean stop the last
 // deltas and Stopped, after a failure its reason. A successor is left alone.
@@ -460,7 +472,7 @@ func (s *Server) shutDown(ctx context.Context, failure error) {
 	} else {
 		fact = &shard.Event{Body: &shard.Event_HealthFailed{HealthFailed: &shard.HealthFailed{Reason: failure.Error(), Epoch: s.ready0.GetEpoch()}}}
 	}
-	if err := s.endEpoch(ctx, fact); err != nil {
+	if err := s.tell(ctx, fact); err != nil {
 		s.log.Warn("the end of this shard's epoch was not recorded", "err", err)
 	}
 	s.heartbeats.Leave(ctx)

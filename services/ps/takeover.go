@@ -68,7 +68,7 @@ func (s *Server) takeOver(ctx context.Context, a target) error {
 	if err != nil {
 		return err
 	}
-	s.ready0, s.readySeq = ready, seq
+	s.ready0, s.lastSeq = ready, seq
 	_, err = patiently(ctx, s, "publish the takeover", func(ctx context.Context) (uint64, error) {
 		var err error
 		next, err = s.fence(ctx, ready.GetEpoch(), next)

@@ -239,7 +239,21 @@ func (e *examination) shards(f fleet.State, jobs lineage.State) {
 			e.ill("job "+name, "its shards "+strings.Join(ill, ", ")+" are not healthy.", "start them, and read their /readyz", "a-trainer-is-not-ready")
 			continue
 		}
-		e.well("job "+name, "its %d shards are healthy.", len(f.Shards[name]))
+		e.machines(name, f)
+	}
+}
+
+// machines tells of shards whose machines fail a check.
+func (e *examination) machines(job string, f fleet.State) {
+	well := true
+	for _, i := range slices.Sorted(maps.Keys(f.Shards[job])) {
+		if m := f.Shards[job][i].Machine; m.Seq > 0 {
+			well = false
+			e.ill("job "+job, fmt.Sprintf("the machine of its shard %d fails a check, for which training pauses: %s.", i, m.Reason), "mend the machine, or go on with monolith job resume", "a-shards-machine-fails-a-check")
+		}
+	}
+	if well {
+		e.well("job "+job, "its %d shards are healthy.", len(f.Shards[job]))
 	}
 }
 

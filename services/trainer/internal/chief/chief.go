@@ -99,6 +99,7 @@ func (c *Chief) run(ctx context.Context, term bus.Term) error {
 	ctx, end := context.WithCancel(ctx)
 	var beside sync.WaitGroup
 	beside.Go(func() { held.Run(ctx) })
+	beside.Go(func() { held.Machines(ctx) })
 	c.controlled(ctx, held, &beside)
 	defer beside.Wait()
 	defer end()
