@@ -100,7 +100,7 @@ func newRoot() *cobra.Command {
 		c.GroupID = "run"
 		root.AddCommand(c)
 	}
-	for _, c := range []*cobra.Command{newEvents(), newReplay(), dlq.Command(), call.Command(), newExplain(), doctor.Command(), newArchive(), newTrim()} {
+	for _, c := range []*cobra.Command{newEvents(), newReplay(), dlq.Command(), call.Command(), newExplain(), jobs.FeaturesCommand(), doctor.Command(), newArchive(), newTrim()} {
 		c.GroupID = "look"
 		root.AddCommand(c)
 	}

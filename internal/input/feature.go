@@ -136,7 +136,7 @@ func (d *Decoder) scalar(num protowire.Number, b []byte) error {
 
 // Names that Monolith reserves, for what is no feature.
 const (
-	labelName  = "__LABEL__" // __LABEL__.1 is the second
+	LabelName  = "__LABEL__" // __LABEL__.1 is the second
 	weightName = "instance_weight"
 	lineName   = "__LINE_ID__" // __LINE_ID__.req_time is a field of it
 )

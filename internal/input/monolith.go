@@ -38,10 +38,10 @@ type cells struct {
 
 // monolith prepares the decoder for Monolith's formats.
 func (d *Decoder) monolith() {
-	d.labels = d.declare(labelName)
+	d.labels = d.declare(LabelName)
 	d.weight, d.line = d.declare(weightName), d.declare(lineName)
 	for at, name := range d.names {
-		if nth, ok := strings.CutPrefix(name, labelName+"."); ok {
+		if nth, ok := strings.CutPrefix(name, LabelName+"."); ok {
 			if k, err := strconv.Atoi(nth); err == nil && k >= 0 {
 				d.parts = append(d.parts, part{at: at, nth: k})
 			}

@@ -112,6 +112,9 @@ type Config struct {
 	// SummaryDir is the folder into which this trainer writes its figures for TensorBoard, each trainer
 	// into a folder of its own below it. Default: none.
 	SummaryDir string
+	// DumpFeatures writes the features of all that this trainer learns into features/ in Dir. Default: only
+	// when the job is asked for some.
+	DumpFeatures bool
 	// ActionEvery is how often the chief looks for the original's file monolith_action in Dir. Default 0: never.
 	ActionEvery time.Duration
 
@@ -169,6 +172,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	c.ControllerTLS.RegisterPort(fs, "controller-tls", "the controller")
 	fs.BoolVar(&c.InsecureController, "insecure-controller", c.InsecureController, "serve the controller in plain text, beyond this machine, too")
 	fs.StringVar(&c.SummaryDir, "summary-dir", c.SummaryDir, "`folder` for TensorBoard: figures as event files, every 10s, below it a folder for each trainer. Empty: none")
+	fs.BoolVar(&c.DumpFeatures, "dump-features", c.DumpFeatures, "write the features of all that is learnt as Monolith's ExampleBatch files into features/ in --dir; monolith job dump asks for some")
 	fs.DurationVar(&c.ActionEvery, "action-every", c.ActionEvery, "time between looks for the original's file monolith_action in --dir, which it did every 60s; 0: never")
 	fs.Float64SliceVar(&c.LabelRange, "label-range", c.LabelRange, "least and greatest `min,max` of the label's field; a record beyond is parked. Empty: any number")
 	fs.StringVar(&c.TimeField, "time-field", c.TimeField, "`field` that must hold whole seconds since 1970 where a record has it. Empty: none")

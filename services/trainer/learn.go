@@ -46,6 +46,7 @@ func (l *learner) learn(soft, hard context.Context, st *work) error {
 	l.s.dense.Learnt()
 	l.s.env.Health.OK(l.named("learning"))
 	l.s.m.learnt(st.Step, res, time.Since(st.begin))
+	l.s.dump(hard, st.Step)
 	return nil
 }
 

@@ -32,6 +32,7 @@ import (
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/trainer/features"
 	"github.com/monolith-go/monolith/services/trainer/internal/chief"
 	"github.com/monolith-go/monolith/services/trainer/requests"
 	"github.com/monolith-go/monolith/services/trainer/shards"
@@ -79,6 +80,7 @@ type Server struct {
 	dense    *shards.Dense
 	prepared chan struct{}
 
+	dumps    dumps
 	learners sync.WaitGroup
 	work     underWay
 	lags     sync.Map // partition -> int64, the records that are left of those that this trainer learns
@@ -113,6 +115,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		return nil, err
 	}
 	s.m = newMetrics(env.Metrics)
+	s.dumps.out = features.Writer{Dir: cfg.Dir, Index: cfg.Index}
 	log := env.Bus.Log()
 	o := follow.Options{Log: s.log, Metrics: env.Metrics}
 	s.catalog = follow.New(log, registry.Catalog.Only(env.BZID), o)
@@ -214,6 +217,7 @@ func (s *Server) works(ctx context.Context) error {
 	})
 	err = g.Wait()
 	s.learners.Wait()
+	s.endDump(context.WithoutCancel(ctx))
 	return err
 }
 

@@ -21,6 +21,7 @@ type control struct {
 	reason   string
 	export   bool
 	keep     bool
+	batches  uint64
 	number   int64 // of the checkpoint that is kept or released; 0: none
 	patience time.Duration
 }
@@ -48,16 +49,18 @@ func ControlCommand() *cobra.Command {
 	save := c.command("checkpoint", "Have the job save a checkpoint, paused or not")
 	keep := c.command("keep", "Have a checkpoint stay on disk, however many newer ones there are")
 	release := c.command("release", "Have a checkpoint that was kept count again as one of --keep-checkpoints")
+	dump := c.command("dump", "Have each trainer write the features of its next batches to files, which monolith features shows")
+	dump.Flags().Uint64Var(&c.batches, "batches", 100, "how many `batches` of each trainer")
 	for _, x := range []*cobra.Command{keep, release} {
 		x.Flags().Int64Var(&c.number, "checkpoint", 0, "`number` of the checkpoint")
 		_ = x.MarkFlagRequired("checkpoint") // the flag is there
 	}
-	for _, x := range []*cobra.Command{pause, resume, save, keep, release} {
+	for _, x := range []*cobra.Command{pause, resume, save, keep, release, dump} {
 		x.Flags().StringVar(&c.reason, "reason", "", "`why`, for whoever reads the log")
 	}
 	save.Flags().BoolVar(&c.export, "export", false, "with an export of it")
 	save.Flags().BoolVar(&c.keep, "keep", false, "keep it: it stays on disk until it is released")
-	cmd.AddCommand(status, pause, resume, save, keep, release)
+	cmd.AddCommand(status, pause, resume, save, keep, release, dump)
 	return cmd
 }
 
@@ -73,6 +76,9 @@ func (c *control) command(endpoint, short string) *cobra.Command {
 		}
 		if c.keep {
 			body["keep"] = true
+		}
+		if cmd.Flags().Lookup("batches") != nil {
+			body["batches"] = c.batches
 		}
 		if c.number != 0 {
 			body["checkpoint"] = c.number

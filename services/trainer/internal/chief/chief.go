@@ -86,6 +86,7 @@ func (c *Chief) run(ctx context.Context, term bus.Term) error {
 			"restore":    c.handleRestore,
 			"keep":       c.handleKeep,
 			"release":    c.handleRelease,
+			"dump":       c.handleDump,
 			"pause":      held.HandlePause,
 			"resume":     held.HandleResume,
 			"status":     held.HandleStatus,
