@@ -1304,6 +1304,7 @@ type ShardFile struct {
 	Hash          string                 `protobuf:"bytes,7,opt,name=hash,proto3" json:"hash,omitempty"`                                                                                // of rows, slots and dense variables
 	Crc32C        map[string]uint32      `protobuf:"bytes,8,rep,name=crc32c,proto3" json:"crc32c,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // file -> checksum
 	Exported      *ExportedPart          `protobuf:"bytes,9,opt,name=exported,proto3" json:"exported,omitempty"`                                                                        // what the shard exported with the cut, if it did
+	Slots         []*SlotRows            `protobuf:"bytes,10,rep,name=slots,proto3" json:"slots,omitempty"`                                                                             // in a shard's answer to its chief alone, which adds them up
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1397,6 +1398,13 @@ func (x *ShardFile) GetCrc32C() map[string]uint32 {
 func (x *ShardFile) GetExported() *ExportedPart {
 	if x != nil {
 		return x.Exported
+	}
+	return nil
+}
+
+func (x *ShardFile) GetSlots() []*SlotRows {
+	if x != nil {
+		return x.Slots
 	}
 	return nil
 }
@@ -2501,7 +2509,7 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\bSlotRows\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x12\x12\n" +
 	"\x04slot\x18\x02 \x01(\rR\x04slot\x12\x12\n" +
-	"\x04rows\x18\x03 \x01(\x04R\x04rows\"\xf0\x02\n" +
+	"\x04rows\x18\x03 \x01(\x04R\x04rows\"\xad\x03\n" +
 	"\tShardFile\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x14\n" +
@@ -2511,7 +2519,9 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\x04rows\x18\x06 \x01(\x04R\x04rows\x12\x12\n" +
 	"\x04hash\x18\a \x01(\tR\x04hash\x12J\n" +
 	"\x06crc32c\x18\b \x03(\v22.monolith.events.training.v1.ShardFile.Crc32cEntryR\x06crc32c\x12E\n" +
-	"\bexported\x18\t \x01(\v2).monolith.events.training.v1.ExportedPartR\bexported\x1a9\n" +
+	"\bexported\x18\t \x01(\v2).monolith.events.training.v1.ExportedPartR\bexported\x12;\n" +
+	"\x05slots\x18\n" +
+	" \x03(\v2%.monolith.events.training.v1.SlotRowsR\x05slots\x1a9\n" +
 	"\vCrc32cEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"<\n" +
@@ -2687,15 +2697,16 @@ var file_events_training_training_proto_depIdxs = []int32{
 	12, // 32: monolith.events.training.v1.Checkpoint.slots:type_name -> monolith.events.training.v1.SlotRows
 	35, // 33: monolith.events.training.v1.ShardFile.crc32c:type_name -> monolith.events.training.v1.ShardFile.Crc32cEntry
 	14, // 34: monolith.events.training.v1.ShardFile.exported:type_name -> monolith.events.training.v1.ExportedPart
-	11, // 35: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
-	36, // 36: monolith.events.training.v1.ModelExported.parts:type_name -> monolith.events.training.v1.ModelExported.PartsEntry
-	37, // 37: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
-	14, // 38: monolith.events.training.v1.ModelExported.PartsEntry.value:type_name -> monolith.events.training.v1.ExportedPart
-	39, // [39:39] is the sub-list for method output_type
-	39, // [39:39] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	12, // 35: monolith.events.training.v1.ShardFile.slots:type_name -> monolith.events.training.v1.SlotRows
+	11, // 36: monolith.events.training.v1.CheckpointSaved.checkpoint:type_name -> monolith.events.training.v1.Checkpoint
+	36, // 37: monolith.events.training.v1.ModelExported.parts:type_name -> monolith.events.training.v1.ModelExported.PartsEntry
+	37, // 38: monolith.events.training.v1.JobStopped.offsets:type_name -> monolith.events.training.v1.JobStopped.OffsetsEntry
+	14, // 39: monolith.events.training.v1.ModelExported.PartsEntry.value:type_name -> monolith.events.training.v1.ExportedPart
+	40, // [40:40] is the sub-list for method output_type
+	40, // [40:40] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_events_training_training_proto_init() }

@@ -19,7 +19,7 @@ import (
 // State or of what Fold makes of a log.
 const (
 	Name    = "lineage"
-	Version = 6
+	Version = 7
 )
 
 // State is the lineage after the event at Seq.

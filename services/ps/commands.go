@@ -175,6 +175,7 @@ func (s *Server) snapshot(ctx context.Context, r shardcmd.SnapshotRequest) (*tra
 	for _, t := range m.Tables {
 		f.Rows += t.Rows
 	}
+	f.Slots = slotRows(all.Tables)
 	s.st.Took(r, f)
 	return f, nil
 }

@@ -80,6 +80,14 @@ func writeText(path string, m proto.Message) error {
 	return nil
 }
 
+// InfoName is the file of rows by slot, beside the checkpoint of that step.
+func InfoName(step uint64) string { return infoName + strconv.FormatUint(step, 10) }
+
+// WriteInfo writes it.
+func WriteInfo(path string, rows map[int32]int64) error {
+	return writeText(path, &CkptInfo{SlotCounts: rows})
+}
+
 // point makes name the newest checkpoint of dir, and says of what kind its tables are.
 func point(ctx context.Context, dir, name string, kind MonolithCheckpointState_HashTableType, now time.Time) error {
 	var tables MonolithCheckpointState

@@ -127,8 +127,7 @@ func (w *writer) publish(ctx context.Context, prefix, name string, all []tensorb
 	if err := tensorbundle.Write(prefix, all); err != nil {
 		return err
 	}
-	info := &CkptInfo{SlotCounts: w.counts}
-	if err := writeText(filepath.Join(w.Dir, infoName+strconv.FormatUint(w.src.Step, 10)), info); err != nil {
+	if err := WriteInfo(filepath.Join(w.Dir, InfoName(w.src.Step)), w.counts); err != nil {
 		return err
 	}
 	kind := MonolithCheckpointState_MULTI_CUCKOO_HASH_MAP

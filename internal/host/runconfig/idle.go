@@ -43,7 +43,7 @@ var idle = concat(
 		key{name: "dense_only_save_checkpoints_steps", kind: whole},
 		key{name: "dense_only_stop_training_when_save", kind: truth, value: "false"},
 	),
-	nothing("rows by slot come with monolith checkpoint export", key{name: "enable_model_ckpt_info", kind: truth, value: "false"}),
+	nothing("every checkpoint has its rows by slot beside it", key{name: "enable_model_ckpt_info", kind: truth, value: "false"}),
 	nothing(ofServing,
 		key{name: "warmup_file", value: "./warmup_file"},
 		key{name: "skip_zero_embedding_when_serving", kind: truth, value: "false"},

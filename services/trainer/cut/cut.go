@@ -121,7 +121,7 @@ func (c *Cutter) Make(ctx context.Context, export bool, claim func(context.Conte
 	}
 	return Cut{
 		Checkpoint: &training.Checkpoint{
-			Id: c.ID, Dir: c.Job.Dir, Offsets: targets, Shards: files, Turn: turn, Generation: generation,
+			Id: c.ID, Dir: c.Job.Dir, Offsets: targets, Shards: files, Turn: turn, Generation: generation, Slots: slotRows(files),
 		},
 		syncSeq: end,
 	}, nil

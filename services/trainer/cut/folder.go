@@ -65,7 +65,7 @@ func (f Folder) Sweep(j lineage.Job, named map[int64]bool, done *Swept) {
 		if c.GetDir() != f.Dir || slices.Contains(done.Checkpoints, c.GetId()) {
 			continue
 		}
-		if f.remove(root, checkpointDir("", c.GetId())) {
+		if f.remove(root, infoFile(c.GetId())) && f.remove(root, checkpointDir("", c.GetId())) {
 			done.Checkpoints = append(done.Checkpoints, c.GetId())
 		}
 	}
@@ -104,6 +104,7 @@ func (f Folder) Discard(id int64) {
 		return // nothing was written
 	}
 	defer root.Close()
+	f.remove(root, infoFile(id))
 	f.remove(root, checkpointDir("", id))
 	f.removeExport(root, subModels(f.Shards), id)
 }

@@ -91,6 +91,9 @@ func jobFolder(t *testing.T, n int64) (f Folder, j lineage.Job, log *trainertest
 				t.Fatal(err)
 			}
 		}
+		if err := os.WriteFile(filepath.Join(f.Dir, infoFile(id)), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return f, j, log
 }
@@ -108,8 +111,10 @@ func (f Folder) parts(id int64) []string {
 func (f Folder) stays(t *testing.T, checkpoints, exports map[int64]bool) {
 	t.Helper()
 	for id, want := range checkpoints {
-		if _, err := os.Stat(f.parts(id)[0]); (err == nil) != want {
-			t.Errorf("checkpoint %d stays: %v, want %v", id, err == nil, want)
+		for _, path := range []string{f.parts(id)[0], filepath.Join(f.Dir, infoFile(id))} {
+			if _, err := os.Stat(path); (err == nil) != want {
+				t.Errorf("%s of checkpoint %d stays: %v, want %v", filepath.Base(path), id, err == nil, want)
+			}
 		}
 	}
 	for id, want := range exports {

@@ -421,6 +421,9 @@ func (c *Chief) make(ctx context.Context, why requests.Request) (id int64, _ []*
 	if err != nil {
 		return ct.ID, nil, err
 	}
+	if err := cut.Info(made.Checkpoint); err != nil {
+		return ct.ID, nil, err
+	}
 	made.Checkpoint.LeaderEpochs = c.Trainer.LeaderEpochs(ctx, made.Checkpoint.GetOffsets())
 	facts := []*training.Event{{Body: &training.Event_CheckpointSaved{CheckpointSaved: &training.CheckpointSaved{
 		Checkpoint: made.Checkpoint, Reason: why.Reason,
