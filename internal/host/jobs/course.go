@@ -25,6 +25,7 @@ type course struct {
 // figures are a trainer's last ones.
 type figures struct {
 	Seq     uint64 // of the last report
+	At      time.Time
 	Samples uint64
 	Steps   uint64
 	Values  map[string]float64
@@ -69,7 +70,7 @@ func (s course) fold(e *training.Event, trainer string, r events.Recorded) cours
 			f.Values = map[string]float64{}
 		}
 		m := b.MetricReported
-		f.Seq, f.Samples, f.Steps, f.After = r.Seq, m.GetSamples(), m.GetStep(), !s.Stopped.IsZero()
+		f.Seq, f.At, f.Samples, f.Steps, f.After = r.Seq, r.Time, m.GetSamples(), m.GetStep(), !s.Stopped.IsZero()
 		f.Values[m.GetName()] = m.GetValue()
 		s.Trainers[trainer] = f
 	case *training.Event_JobStarted:

@@ -35,6 +35,8 @@ type driver struct {
 	stream *files.Pipe // of standard input
 	stack  *host.Stack
 	stderr io.Writer
+	began  int64 // steps that were done before this start
+	ends   int64 // step at which the job ends; 0: not known
 
 	bus     bus.Bus
 	catalog *follow.Follower[models.State]
@@ -200,6 +202,8 @@ func (d *driver) learn(ctx context.Context) error {
 	}
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
+	var told Progress
+	var toldAt time.Time
 	var ended time.Time
 	for said := (map[string]bool{}); ; {
 		changed := d.course.Changed()
@@ -224,6 +228,12 @@ func (d *driver) learn(ctx context.Context) error {
 			}
 		case <-look.C:
 			d.complain(said)
+			if p, ok := c.progress(d.began, d.ends); ok && p.at.After(told.at) && c.Stopped.IsZero() && time.Since(toldAt) >= progressEvery {
+				told, toldAt = p, time.Now()
+				if err := p.print(d.stderr, d.cfg.AsJSON); err != nil {
+					return err
+				}
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -77,7 +77,7 @@ func (c *Train) Register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Keep, "keep-checkpoints", 5, "checkpoints and exports kept on disk")
 	fs.DurationVar(&c.KeepEvery, "keep-checkpoint-every", 0, "beside those, keep one checkpoint in this time until it is released; 0: none")
 	c.Restarts.Register(fs)
-	fs.BoolVar(&c.AsJSON, "json", false, "print one JSON object")
+	fs.BoolVar(&c.AsJSON, "json", false, "print one JSON object, and progress as lines of JSON on standard error")
 }
 
 // Validate complains about what would only fail later, reads the spec and finds the files.
@@ -181,6 +181,10 @@ func (c *Train) Learn(ctx context.Context, stderr io.Writer) (_ *Learnt, err err
 	if over {
 		fmt.Fprintf(stderr, "all of it is learnt already\n")
 		return d.report(ctx)
+	}
+	d.ends = d.total(limit)
+	if j, _ := d.lineage(); len(j.Restorable()) > 0 {
+		d.began = d.steps(j.Restorable()[0].GetOffsets())
 	}
 	for i := range s.Tasks {
 		if s.Tasks[i].Role == "trainer" {
