@@ -146,7 +146,7 @@ func TestFailedCheckpointsAreAnswers(t *testing.T) {
 	if len(j.Checkpoints) != 1 || j.Checkpoints[0].V.GetId() != 2 || len(j.Exports) != 1 {
 		t.Errorf("checkpoints %v, exports %v", j.Checkpoints, j.Exports)
 	}
-	if got := files(); !slices.Equal(got, []string{cut.ExportsDir, "model.ckpt-2", "2", "2"}) {
+	if got := files(); !slices.Equal(got, []string{"ckpt.info-2", cut.ExportsDir, "model.ckpt-2", "2", "2"}) {
 		t.Errorf("there are %v", got)
 	}
 }

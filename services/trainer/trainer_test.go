@@ -465,7 +465,7 @@ func TestKeep(t *testing.T) {
 		}
 		return names
 	}
-	if got := list(w.dir); !slices.Equal(got, []string{cut.ExportsDir, "model.ckpt-4", "model.ckpt-5"}) {
+	if got := list(w.dir); !slices.Equal(got, []string{"ckpt.info-4", "ckpt.info-5", cut.ExportsDir, "model.ckpt-4", "model.ckpt-5"}) {
 		t.Error("checkpoints left:", got)
 	}
 	for _, sub := range []string{"entry", "ps_0"} {

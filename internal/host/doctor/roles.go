@@ -249,7 +249,7 @@ func (e *examination) machines(job string, f fleet.State) {
 	for _, i := range slices.Sorted(maps.Keys(f.Shards[job])) {
 		if m := f.Shards[job][i].Machine; m.Seq > 0 {
 			well = false
-			e.ill("job "+job, fmt.Sprintf("the machine of its shard %d fails a check, for which training pauses: %s.", i, m.Reason), "mend the machine, or go on with monolith job resume", "a-shards-machine-fails-a-check")
+			e.ill("job "+job, fmt.Sprintf("the machine of its shard %d fails a check, for which training pauses: %s.", i, m.Reason), "mend the machine, or go on with monolith job resume", "a-machine-fails-a-check")
 		}
 	}
 	if well {
