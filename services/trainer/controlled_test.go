@@ -66,7 +66,7 @@ func TestController(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until("the checkpoint is there", func(j lineage.Job) bool {
-		return j.LastID > before && j.Checkpoints[len(j.Checkpoints)-1].V.GetId() == j.LastID
+		return j.LastID > before && len(j.Checkpoints) > 0 && j.Checkpoints[len(j.Checkpoints)-1].V.GetId() == j.LastID
 	})
 	if _, err := c.GetTrainingStatus(ctx, &controllerpb.GetTrainingStatusRequest{}); err != nil {
 		t.Error(err)
