@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/monolith-go/monolith/internal/model/tfrecord"
 	"github.com/monolith-go/monolith/internal/vfs"
@@ -205,5 +206,8 @@ func (in *intake) distinct() error {
 
 // split is the directory and the name of a set.
 func split(path string) (dir, base string) {
+	if strings.HasSuffix(path, "/") {
+		return vfs.Clean(path), "" // a folder is no set
+	}
 	return vfs.Dir(path), vfs.Base(path)
 }
