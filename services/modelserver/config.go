@@ -77,6 +77,9 @@ type Config struct {
 	// LoadBytes is how many bytes of export files are read at once; more waits. A folder
 	// that is greater is read alone. Default 256 MiB.
 	LoadBytes int64
+	// LoadRate is how many bytes of export files all loads together read in a second. Default 0: as fast
+	// as they come.
+	LoadRate int64
 	// PollInterval is how often base paths are looked at for new versions. Default 1 s.
 	PollInterval time.Duration
 	// Linger is how long rows of a version that has been replaced go on answering after
@@ -160,6 +163,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.LookupTimeout, "lookup-timeout", c.LookupTimeout, "time one replica has to answer a lookup")
 	fs.IntVar(&c.LookupRetries, "lookup-retries", c.LookupRetries, "further replicas asked after a failed lookup")
 	fs.Int64Var(&c.LoadBytes, "load-bytes", c.LoadBytes, "`bytes` of export files that are read at once")
+	fs.Int64Var(&c.LoadRate, "load-rate", c.LoadRate, "`bytes` of export files that all loads together read in a second; 0: as fast as they come")
 	fs.DurationVar(&c.PollInterval, "poll-interval", c.PollInterval, "time between two looks at the base paths")
 	fs.DurationVar(&c.Linger, "linger", c.Linger, "time a replaced version's rows go on answering after the last entry asked for them")
 	fs.DurationVar(&c.SignalInterval, "signal-interval", c.SignalInterval, "time between two signals of applied deltas")
@@ -217,6 +221,9 @@ func (c *Config) Validate() error {
 	}
 	if c.LoadBytes < 0 {
 		complain("--load-bytes is %d, want a positive number", c.LoadBytes)
+	}
+	if c.LoadRate < 0 {
+		complain("--load-rate is %d, want a positive number, or 0 for none", c.LoadRate)
 	}
 	if c.LookupRetries < 0 || c.LookupRetries > rows.MaxRetries {
 		complain("--lookup-retries is %d, want 0 to %d", c.LookupRetries, rows.MaxRetries)

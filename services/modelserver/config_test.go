@@ -69,6 +69,7 @@ func TestDefaultsAreOnlyForWhatIsNotSaid(t *testing.T) {
 		"the largest":      {func(c *Config) { c.MaxBatch = 1 << 16 }, true},
 		"beyond":           {func(c *Config) { c.MaxBatch = 1<<16 + 1 }, false},
 		"no bytes":         {func(c *Config) { c.LoadBytes = -1 }, false},
+		"a negative rate":  {func(c *Config) { c.LoadRate = -1 }, false},
 		"most retries":     {func(c *Config) { c.LookupRetries = rows.MaxRetries }, true},
 		"more retries":     {func(c *Config) { c.LookupRetries = rows.MaxRetries + 1 }, false},
 		"fewer than none":  {func(c *Config) { c.LookupRetries = -1 }, false},

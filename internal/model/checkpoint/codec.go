@@ -98,41 +98,60 @@ func writeTable(w *tfrecord.Writer, t *TableInfo, rows []table.Row) error {
 	return nil
 }
 
-// readTable reads the rows of one table file, which must be exactly those that t tells.
-func readTable(r *tfrecord.Reader, t *TableInfo) ([]table.Row, error) {
+// readTable reads one table file, whose rows must be exactly those that t tells, and hands them to
+// take some at a time. Whether they are is known at the end alone.
+func readTable(r *tfrecord.Reader, t *TableInfo, take func(rows []table.Row) error) error {
 	_, decode, err := rowCodec(t)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	h := table.NewHasher(t.Dim)
-	var rows []table.Row
+	some := make([]table.Row, 0, chunkOf(t.Dim+t.Slots))
+	n, last := uint64(0), int64(0)
+	hand := func() error {
+		if len(some) == 0 {
+			return nil
+		}
+		if err := take(some); err != nil {
+			return &takeError{err}
+		}
+		some = some[:0]
+		return nil
+	}
 	for {
 		data, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		row, err := decode(data)
 		switch {
 		case err != nil:
-			return nil, err
+			return err
 		case len(row.Values) != t.Dim:
-			return nil, fmt.Errorf("id %d has %d values where dim is %d", row.ID, len(row.Values), t.Dim)
-		case len(rows) > 0 && rows[len(rows)-1].ID >= row.ID:
-			return nil, fmt.Errorf("id %d stands behind id %d", row.ID, rows[len(rows)-1].ID)
+			return fmt.Errorf("id %d has %d values where dim is %d", row.ID, len(row.Values), t.Dim)
+		case n > 0 && last >= row.ID:
+			return fmt.Errorf("id %d stands behind id %d", row.ID, last)
+		case n == t.Rows:
+			return fmt.Errorf("it holds more than the %d rows that the manifest says", t.Rows)
 		}
 		h.Add(row)
-		rows = append(rows, row)
+		n, last = n+1, row.ID
+		if some = append(some, row); len(some) == cap(some) {
+			if err := hand(); err != nil {
+				return err
+			}
+		}
 	}
-	if uint64(len(rows)) != t.Rows {
-		return nil, fmt.Errorf("it holds %d rows where the manifest says %d", len(rows), t.Rows)
+	if n != t.Rows {
+		return fmt.Errorf("it holds %d rows where the manifest says %d", n, t.Rows)
 	}
 	if sum := h.Sum(); sum != t.Hash {
-		return nil, fmt.Errorf("its rows hash to %s where the manifest says %s", sum, t.Hash)
+		return fmt.Errorf("its rows hash to %s where the manifest says %s", sum, t.Hash)
 	}
-	return rows, nil
+	return hand()
 }
 
 func decodeRow(data []byte) (table.Row, error) {

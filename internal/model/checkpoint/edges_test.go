@@ -98,7 +98,7 @@ func TestRowsOfAFileAreInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		whole := bytes.Clone(file.Bytes())
-		got, err := readTable(tfrecord.NewReader(&file, 0), &info)
+		got, err := allRows(tfrecord.NewReader(&file, 0), &info)
 		if tc.says == "" {
 			if err != nil || len(got) != len(tc.rows) {
 				t.Errorf("%s: %v, %v", name, got, err)
@@ -106,7 +106,7 @@ func TestRowsOfAFileAreInOrder(t *testing.T) {
 			for _, rows := range []uint64{info.Rows - 1, info.Rows + 1} {
 				other := info
 				other.Rows = rows
-				if _, err := readTable(tfrecord.NewReader(bytes.NewReader(whole), 0), &other); err == nil || !strings.Contains(err.Error(), "the manifest says") {
+				if _, err := allRows(tfrecord.NewReader(bytes.NewReader(whole), 0), &other); err == nil || !strings.Contains(err.Error(), "the manifest says") {
 					t.Errorf("%s, a manifest of %d rows: %v", name, rows, err)
 				}
 			}

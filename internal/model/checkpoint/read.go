@@ -26,8 +26,9 @@ const maxSmall = 16 << 20
 
 // folder is the directory of a shard or an entry. No name in it leads anywhere else.
 type folder struct {
-	root *os.Root
-	dir  string // for messages
+	root    *os.Root
+	dir     string // for messages
+	through func(io.Reader) io.Reader
 }
 
 func openFolder(base, path string) (*folder, error) {
@@ -36,14 +37,14 @@ func openFolder(base, path string) (*folder, error) {
 		return nil, fmt.Errorf("read checkpoint: %w", err)
 	}
 	if path == "." {
-		return &folder{root, base}, nil
+		return &folder{root: root, dir: base}, nil
 	}
 	defer root.Close()
 	sub, err := root.OpenRoot(path)
 	if err != nil {
 		return nil, fmt.Errorf("read checkpoint %s: %w", filepath.Join(base, path), err)
 	}
-	return &folder{sub, filepath.Join(base, path)}, nil
+	return &folder{root: sub, dir: filepath.Join(base, path)}, nil
 }
 
 func (d *folder) open(name string) (*os.File, error) {
@@ -97,43 +98,24 @@ func (d *folder) readDense(s *Shard) (err error) {
 	return nil
 }
 
+// readShard holds all that it reads in memory.
 func (d *folder) readShard() (*Shard, error) {
-	m, err := d.readManifest()
+	tables := map[string][]table.Row{}
+	s, err := d.stream(
+		func(s *Shard) error {
+			for _, t := range s.Manifest.Tables {
+				tables[t.Name] = nil
+			}
+			return nil
+		},
+		func(t *TableInfo, rows []table.Row) error {
+			tables[t.Name] = append(tables[t.Name], rows...)
+			return nil
+		})
 	if err != nil {
 		return nil, err
 	}
-	s := &Shard{Manifest: m, Tables: map[string][]table.Row{}}
-	for i := range m.Tables {
-		t := &m.Tables[i]
-		var rows []table.Row
-		err := d.readRecords(t.File, m.Files, func(r *tfrecord.Reader) (err error) {
-			rows, err = readTable(r, t)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		s.Tables[t.Name] = rows
-	}
-	for i := range m.Filters {
-		state, err := d.readFilter(m.Files, &m.Filters[i])
-		if err != nil {
-			return nil, err
-		}
-		if s.Filters == nil {
-			s.Filters = map[string][]byte{}
-		}
-		s.Filters[m.Filters[i].Table] = state
-	}
-	if len(m.Spec) > 0 {
-		s.Spec = new(model.ModelSpec)
-		if err := protojson.Unmarshal(m.Spec, s.Spec); err != nil {
-			return nil, d.corrupt(ManifestName, err)
-		}
-	}
-	if err := d.readDense(s); err != nil {
-		return nil, err
-	}
+	s.Tables = tables
 	return s, nil
 }
 
@@ -156,12 +138,16 @@ func (d *folder) readManifest() (Manifest, error) {
 }
 
 // ReadEntry reads what WriteEntry wrote, as ReadShard does.
-func ReadEntry(dir string) (*Entry, error) {
+func ReadEntry(dir string) (*Entry, error) { return Reader{}.Entry(dir) }
+
+// Entry is ReadEntry through r.
+func (r Reader) Entry(dir string) (*Entry, error) {
 	d, err := openFolder(dir, ".")
 	if err != nil {
 		return nil, err
 	}
 	defer d.root.Close()
+	d.through = r.Through
 	var m entryManifest
 	if err := d.readSealed(&m, &m.Sum, func() int { return m.Format }, format); err != nil {
 		return nil, err
@@ -292,8 +278,15 @@ func (d *folder) readRecords(name string, files map[string]uint32, read func(*tf
 		return err
 	}
 	defer f.Close()
+	var from io.Reader = f
+	if d.through != nil {
+		from = d.through(f)
+	}
 	sum := crc32.New(castagnoli)
-	if err := read(tfrecord.NewReader(io.TeeReader(bufio.NewReaderSize(f, 1<<18), sum), maxRecord)); err != nil {
+	if err := read(tfrecord.NewReader(io.TeeReader(bufio.NewReaderSize(from, 1<<18), sum), maxRecord)); err != nil {
+		if taken := new(takeError); errors.As(err, &taken) {
+			return taken.err
+		}
 		return d.corrupt(name, err)
 	}
 	if got := sum.Sum32(); got != want {

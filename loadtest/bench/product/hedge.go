@@ -156,7 +156,10 @@ func (h *hedging) serve(ctx, run context.Context) error {
 	for i := range all {
 		all[i] = table.Row{ID: modelspec.FID(1, int64(i)), Values: make([]float32, psDim)}
 	}
-	if _, err := shard.Add(nil, psTable, psDim, all); err != nil {
+	if err := shard.Declare(nil, psTable, psDim); err != nil {
+		return err
+	}
+	if _, err := shard.Add(psTable, all); err != nil {
 		return err
 	}
 	served := rows.NewHandler(func(string, uint32) []*rows.Shard { return []*rows.Shard{shard} })

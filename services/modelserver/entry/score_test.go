@@ -31,7 +31,7 @@ func asking(t *testing.T, version int64, of ...*delta.Rows) *rows.Client {
 	t.Cleanup(func() { cancel(); parts.Wait(); _ = b.Close() })
 	has := &rows.Shard{Model: "m", Version: version, Job: "j", Shards: 1}
 	for _, name := range []string{"user", "movie"} {
-		if _, err := has.Add(nil, name, 2, nil); err != nil {
+		if err := has.Declare(nil, name, 2); err != nil {
 			t.Fatal(err)
 		}
 	}

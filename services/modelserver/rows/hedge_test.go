@@ -31,7 +31,10 @@ func (h hook) Lookup(ctx context.Context, q *rowwire.LookupRequest) (*rowwire.Lo
 func TestLookupsAreHedged(t *testing.T) {
 	has := newPS(t)
 	has.Version, has.Job = 1, "j"
-	if _, err := has.Add(nil, "user", 2, []table.Row{{ID: 1, Values: []float32{3, 4}}}); err != nil {
+	if err := has.Declare(nil, "user", 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := has.Add("user", []table.Row{{ID: 1, Values: []float32{3, 4}}}); err != nil {
 		t.Fatal(err)
 	}
 	w := Want{Model: "m", Serves: 1, Version: 1, Job: "j"}

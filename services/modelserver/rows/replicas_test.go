@@ -98,7 +98,10 @@ func TestEveryShardIsAsked(t *testing.T) {
 	choices := map[shardKey]*choice{}
 	for k := range 3 {
 		has := &Shard{Model: "m", Version: 1, Job: "j", Shards: 1}
-		if _, err := has.Add(nil, "user", 1, []table.Row{{ID: 7, Values: []float32{float32(k + 1)}}}); err != nil {
+		if err := has.Declare(nil, "user", 1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := has.Add("user", []table.Row{{ID: 7, Values: []float32{float32(k + 1)}}}); err != nil {
 			t.Fatal(err)
 		}
 		h := NewHandler(func(_ string, shard uint32) []*Shard {
@@ -235,11 +238,14 @@ func TestRowsOfAnExport(t *testing.T) {
 	}
 	var nan = float32(0)
 	nan /= nan
-	dropped, err := m.Add(spec, name, 2, []table.Row{row(mine[0], 1), row(others[0], nan), row(mine[1], nan), row(others[1], 1), row(mine[2], 2)})
+	if err := m.Declare(spec, name, 2); err != nil {
+		t.Fatal(err)
+	}
+	dropped, err := m.Add(name, []table.Row{row(mine[0], 1), row(others[0], nan), row(mine[1], nan), row(others[1], 1), row(mine[2], 2)})
 	if err != nil || dropped != 1 || m.tables[name].Len() != 2 {
 		t.Fatalf("%d rows are dropped, %v", dropped, err)
 	}
-	if dropped, err := m.Add(spec, name, 2, []table.Row{row(mine[3], 4)}); err != nil || dropped != 0 || m.tables[name].Len() != 3 {
+	if dropped, err := m.Add(name, []table.Row{row(mine[3], 4)}); err != nil || dropped != 0 || m.tables[name].Len() != 3 {
 		t.Errorf("of another training shard: %d rows are dropped, %v", dropped, err)
 	}
 	res, err := serving(m).Scan(t.Context(), &rowwire.ScanRequest{Model: "m", Table: name, After: table.NoID})
@@ -253,7 +259,7 @@ func TestRowsOfAnExport(t *testing.T) {
 		name string
 		dim  int
 	}{"a table that is not declared": {"x", 2}, "rows of another dim": {spec.Tables[1].Name, 3}} {
-		if _, err := m.Add(spec, tc.name, tc.dim, nil); err == nil || m.tables[tc.name] != nil {
+		if err := m.Declare(spec, tc.name, tc.dim); err == nil || m.tables[tc.name] != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -70,21 +70,31 @@ func newTable(spec *model.ModelSpec, name string, dim int) (*table.Table, error)
 	return t, nil
 }
 
-// Add restores exported rows into a table as spec declares it, those alone that are m's,
-// and says how many were left out because they are not finite.
-func (m *Shard) Add(spec *model.ModelSpec, name string, dim int, exported []table.Row) (dropped int, err error) {
-	t := m.tables[name]
-	if t == nil {
-		if t, err = newTable(spec, name, dim); err != nil {
-			return 0, err
+// Declare makes a table of the export, as spec says it is, unless it is there.
+func (m *Shard) Declare(spec *model.ModelSpec, name string, dim int) error {
+	if t := m.tables[name]; t != nil {
+		if t.Dim() != dim {
+			return fmt.Errorf("table %s: its rows have dim %d in one shard of the export and %d in another; export the model again", name, t.Dim(), dim)
 		}
-		if m.tables == nil {
-			m.tables = map[string]*table.Table{}
-		}
-		m.tables[name] = t
-		at, _ := slices.BinarySearch(m.order, name)
-		m.order = slices.Insert(m.order, at, name)
+		return nil
 	}
+	t, err := newTable(spec, name, dim)
+	if err != nil {
+		return err
+	}
+	if m.tables == nil {
+		m.tables = map[string]*table.Table{}
+	}
+	m.tables[name] = t
+	at, _ := slices.BinarySearch(m.order, name)
+	m.order = slices.Insert(m.order, at, name)
+	return nil
+}
+
+// Add restores exported rows into a table that was declared, those alone that are m's, and says how many
+// were left out because they are not finite.
+func (m *Shard) Add(name string, exported []table.Row) (dropped int, err error) {
+	t := m.tables[name]
 	exported = slices.DeleteFunc(exported, func(r table.Row) bool { return !m.mine(r.ID) })
 	for i := range exported {
 		exported[i].Slots, exported[i].Tag = nil, 0

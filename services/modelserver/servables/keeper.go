@@ -34,6 +34,8 @@ type Options struct {
 	Poll time.Duration
 	// LoadBytes bounds the export files read at once.
 	LoadBytes int64
+	// LoadRate bounds the bytes of export files read in a second; 0: nothing does.
+	LoadRate int64
 
 	Bus     bus.Bus
 	Plan    *follow.Follower[plan.State]
@@ -76,7 +78,7 @@ type keeper struct {
 }
 
 func newKeeper(o Options) *keeper {
-	k := &keeper{Options: o, reads: newReads(o.LoadBytes), shared: shared{read: map[exportLocation]*reading{}},
+	k := &keeper{Options: o, reads: newReads(o.LoadBytes, o.LoadRate), shared: shared{read: map[exportLocation]*reading{}},
 		loads: prom.Register(o.Registry, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_modelserver_load_total", Help: "Loads of a version by outcome."}, []string{"outcome"}))}
 	if o.Loads > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -12,10 +13,12 @@ import (
 	"strings"
 
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/modelserver/entry"
 	"github.com/monolith-go/monolith/services/modelserver/rows"
@@ -124,14 +127,45 @@ func firstDir(dirs []string) (string, bool) {
 	return "", false
 }
 
-// reads bounds what is read from exports at once, by bytes of their files: the rows of a
-// file being read are in memory twice, beside the tables that they go into.
+// reads bounds what is read from exports, at once by bytes of their files, and in a second.
 type reads struct {
 	limit int64
 	sem   *semaphore.Weighted
+	pace  *rate.Limiter // nil: as fast as the files come
 }
 
-func newReads(limit int64) *reads { return &reads{limit: limit, sem: semaphore.NewWeighted(limit)} }
+// newReads bounds them by limit bytes at once and perSecond in a second, 0: any number.
+func newReads(limit, perSecond int64) *reads {
+	r := &reads{limit: limit, sem: semaphore.NewWeighted(limit)}
+	if perSecond > 0 {
+		r.pace = rate.NewLimiter(rate.Limit(perSecond), int(min(max(perSecond/20, 1), 1<<20)))
+	}
+	return r
+}
+
+// reader reads export files no faster than all loads together may.
+func (r *reads) reader(ctx context.Context) checkpoint.Reader {
+	if r.pace == nil {
+		return checkpoint.Reader{}
+	}
+	return checkpoint.Reader{Through: func(f io.Reader) io.Reader { return paced{ctx, f, r.pace} }}
+}
+
+type paced struct {
+	ctx  context.Context
+	from io.Reader
+	pace *rate.Limiter
+}
+
+func (p paced) Read(b []byte) (int, error) {
+	n, err := p.from.Read(b[:min(len(b), p.pace.Burst())])
+	if n > 0 {
+		if late := p.pace.WaitN(p.ctx, n); late != nil {
+			return 0, late
+		}
+	}
+	return n, err
+}
 
 // take waits until the files of dir may be read. One folder alone always may.
 func (r *reads) take(ctx context.Context, dir string) (done func(), err error) {
@@ -153,7 +187,7 @@ func (r *reads) loadEntry(ctx context.Context, name, basePath string, version in
 	if err != nil {
 		return nil, failed(err)
 	}
-	e, err := checkpoint.ReadEntry(dir)
+	e, err := r.reader(ctx).Entry(dir)
 	done()
 	if err != nil {
 		return nil, failed(err)
@@ -223,7 +257,7 @@ func (r *reads) loadPS(ctx context.Context, name, basePath string, shard int, ve
 		if err != nil {
 			return nil, failed(err)
 		}
-		err = g.add(dir, j, exported)
+		err = g.add(r.reader(ctx), dir, j, exported)
 		done()
 		if err != nil {
 			return nil, failed(fmt.Errorf("read %s: %w", dir, err))
@@ -233,22 +267,27 @@ func (r *reads) loadPS(ctx context.Context, name, basePath string, shard int, ve
 }
 
 // add reads one exported shard into g.
-func (g *servable) add(dir string, j, exported int) error {
-	s, err := checkpoint.ReadShard(dir)
-	if err != nil {
-		return err
+func (g *servable) add(r checkpoint.Reader, dir string, j, exported int) error {
+	begin := func(s *checkpoint.Shard) error {
+		if int(s.Manifest.Shard) != j || int(s.Manifest.Shards) != exported {
+			return &loadError{codes.InvalidArgument, fmt.Errorf("it holds shard %d of %d, not %d of %d; copy the export again", s.Manifest.Shard, s.Manifest.Shards, j, exported)}
+		}
+		for _, info := range s.Manifest.Tables {
+			if err := g.ps.Declare(s.Spec, info.Name, info.Dim); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	if int(s.Manifest.Shard) != j || int(s.Manifest.Shards) != exported {
-		return &loadError{codes.InvalidArgument, fmt.Errorf("it holds shard %d of %d, not %d of %d; copy the export again", s.Manifest.Shard, s.Manifest.Shards, j, exported)}
-	}
-	for _, info := range s.Manifest.Tables {
-		n, err := g.ps.Add(s.Spec, info.Name, info.Dim, s.Tables[info.Name])
+	s, err := r.Shard(dir, begin, func(info *checkpoint.TableInfo, some []table.Row) error {
+		n, err := g.ps.Add(info.Name, some)
 		if n > 0 {
 			g.dropped[info.Name] += n
 		}
-		if err != nil {
-			return err
-		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	g.contained[s.Manifest.Shard] = s.Manifest.SyncSeq
 	g.epochs[s.Manifest.Shard] = s.Manifest.Epoch

@@ -1,17 +1,21 @@
 package servables
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 
 	"github.com/monolith-go/monolith/events"
@@ -68,7 +72,7 @@ func TestShardsOfAnExport(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := newReads(1 << 30)
+	r := newReads(1<<30, 0)
 	for _, served := range []int{0, 1, 2, 3, 4, 6, 8} {
 		shards := served
 		if served == 0 {
@@ -118,7 +122,7 @@ func TestShardsOfAnExport(t *testing.T) {
 
 // An export may claim up to so many shards, and holds the one that its folder says.
 func TestWhatAnExportClaims(t *testing.T) {
-	r := newReads(1 << 30)
+	r := newReads(1<<30, 0)
 	put := func(dir string, shard, shards uint32) {
 		t.Helper()
 		if _, err := checkpoint.WriteShard(dir, &checkpoint.Shard{Manifest: checkpoint.Manifest{Job: "j", Shard: shard, Shards: shards}}); err != nil {
@@ -193,7 +197,7 @@ func TestReadsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for limit, together := range map[int64]bool{50: false, 100: false, 199: false, 200: true} {
-		r := newReads(limit)
+		r := newReads(limit, 0)
 		done, err := r.take(t.Context(), dir)
 		if err != nil {
 			t.Fatal(err)
@@ -230,7 +234,7 @@ func TestReadsAreBoundedByBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, limit := range map[string]int64{"one at a time": size + size/2, "one that is greater than all": size / 2} {
-		r := newReads(limit)
+		r := newReads(limit, 0)
 		done, err := r.take(t.Context(), filepath.Join(dir, "1"))
 		if err != nil {
 			t.Fatal(err)
@@ -254,5 +258,44 @@ func TestReadsAreBoundedByBytes(t *testing.T) {
 		if _, err := r.loadEntry(t.Context(), "m", dir, 1, target{}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// All loads together keep to a rate, after what may come at once; one that nobody waits for ends.
+func TestReadsKeepToARate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReads(1<<30, 1000)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		began := time.Now()
+		var two errgroup.Group
+		for range 2 {
+			two.Go(func() error {
+				got, err := io.ReadAll(r.reader(ctx).Through(bytes.NewReader(make([]byte, 2000))))
+				if len(got) != 2000 {
+					t.Errorf("%d bytes came", len(got))
+				}
+				return err
+			})
+		}
+		if err := two.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < 3900*time.Millisecond || took > 4*time.Second {
+			t.Errorf("4,000 bytes at 1,000 a second took %v", took)
+		}
+		late := make(chan error)
+		go func() {
+			_, err := io.ReadAll(r.reader(ctx).Through(bytes.NewReader(make([]byte, 2000))))
+			late <- err
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-late; !errors.Is(err, context.Canceled) {
+			t.Errorf("a load that nobody waits for: %v", err)
+		}
+	})
+	if newReads(1, 0).reader(t.Context()).Through != nil {
+		t.Error("without a rate files are read as they are")
 	}
 }

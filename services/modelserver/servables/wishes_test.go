@@ -327,7 +327,7 @@ func TestTablesOfAnExport(t *testing.T) {
 	if _, err := checkpoint.WriteShard(filepath.Join(dir, "ps_0", "1"), s); err != nil {
 		t.Fatal(err)
 	}
-	g, err := newReads(1<<30).loadPS(t.Context(), "m", filepath.Join(dir, "ps_0"), 0, 1, "", target{})
+	g, err := newReads(1<<30, 0).loadPS(t.Context(), "m", filepath.Join(dir, "ps_0"), 0, 1, "", target{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,10 +338,10 @@ func TestTablesOfAnExport(t *testing.T) {
 		}
 	}
 	g.ps = &rows.Shard{Shards: 1}
-	if _, err := g.ps.Add(nil, "b", 3, nil); err != nil {
+	if err := g.ps.Declare(nil, "b", 3); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.add(filepath.Join(dir, "ps_0", "1"), 0, 1); err == nil {
+	if err := g.add(checkpoint.Reader{}, filepath.Join(dir, "ps_0", "1"), 0, 1); err == nil {
 		t.Error("a table of another dim is taken")
 	}
 }
