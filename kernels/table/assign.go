@@ -106,11 +106,7 @@ func (t *Table) store(row uint32, v []float32) {
 		copy(t.values(row), v)
 		return
 	}
-	b := t.stored(row)
-	for i := range t.parts {
-		p := &t.parts[i]
-		p.Compressor.Encode(b[p.byteAt:p.byteTo], v[p.at:p.to])
-	}
+	t.encode(t.stored(row), v)
 }
 
 // read gets the weights of a row as they are, not as training sees them.
@@ -167,20 +163,12 @@ func (t *Table) Reinitialize(ids []int64, unixSec uint32) (had []bool, err error
 // remain). Empty Slots mean fresh optimizers. The last one of several equal ids wins.
 // An error leaves the table unchanged.
 func (t *Table) Restore(rows []Row) error {
+	if err := t.checkRows(rows); err != nil {
+		return err
+	}
 	ids := make([]int64, len(rows))
 	for i := range rows {
-		r := &rows[i]
-		ids[i] = r.ID
-		switch {
-		case r.ID == NoID:
-			return fmt.Errorf("table %s: id %d is reserved: rows with it cannot be kept", t.cfg.Name, r.ID)
-		case len(r.Values) != t.dim:
-			return fmt.Errorf("table %s: id %d has %d values where dim is %d: was it saved by another model? nothing was restored", t.cfg.Name, r.ID, len(r.Values), t.dim)
-		case len(r.Slots) != 0 && len(r.Slots) != t.slots && !t.serving:
-			return fmt.Errorf("table %s: id %d has %d slots where the optimizer keeps %d: was it saved with another optimizer? nothing was restored", t.cfg.Name, r.ID, len(r.Slots), t.slots)
-		case notFinite(r.Values) >= 0 || notFinite(r.Slots) >= 0:
-			return fmt.Errorf("table %s: id %d holds a NaN or an infinite number; nothing was restored", t.cfg.Name, r.ID)
-		}
+		ids[i] = rows[i].ID
 	}
 	t.cut.RLock()
 	defer t.cut.RUnlock()
@@ -242,6 +230,23 @@ func (t *Table) Restore(rows []Row) error {
 		s.mu.Lock()
 		t.removeRow(s, hash)
 		s.mu.Unlock()
+	}
+	return nil
+}
+
+// checkRows refuses rows that no table of this layout holds.
+func (t *Table) checkRows(rows []Row) error {
+	for i := range rows {
+		switch r := &rows[i]; {
+		case r.ID == NoID:
+			return fmt.Errorf("table %s: id %d is reserved: rows with it cannot be kept", t.cfg.Name, r.ID)
+		case len(r.Values) != t.dim:
+			return fmt.Errorf("table %s: id %d has %d values where dim is %d: was it saved by another model? nothing was restored", t.cfg.Name, r.ID, len(r.Values), t.dim)
+		case len(r.Slots) != 0 && len(r.Slots) != t.slots && !t.serving:
+			return fmt.Errorf("table %s: id %d has %d slots where the optimizer keeps %d: was it saved with another optimizer? nothing was restored", t.cfg.Name, r.ID, len(r.Slots), t.slots)
+		case notFinite(r.Values) >= 0 || notFinite(r.Slots) >= 0:
+			return fmt.Errorf("table %s: id %d holds a NaN or an infinite number; nothing was restored", t.cfg.Name, r.ID)
+		}
 	}
 	return nil
 }

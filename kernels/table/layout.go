@@ -128,3 +128,11 @@ func (l *layout) show(out []float32, stored []byte, step int64) {
 		}
 	}
 }
+
+// encode makes a serving row of weights.
+func (l *layout) encode(stored []byte, v []float32) {
+	for i := range l.parts {
+		p := &l.parts[i]
+		p.Compressor.Encode(stored[p.byteAt:p.byteTo], v[p.at:p.to])
+	}
+}

@@ -1,0 +1,203 @@
+package table
+
+import (
+	"fmt"
+	"slices"
+)
+
+const (
+	// turnOf is how many rows a writer of one of several versions does before another one may go on.
+	turnOf = 256
+	// keptCover is of how many rows an empty layer keeps the memory.
+	keptCover = 1 << 14
+)
+
+// set makes version i show x for hash, and no other version anything else than it did. same says what
+// need not be written. The caller holds mu; x is not one of the scratch cells but new.
+func (s *Versions) set(i int, hash uint64, x *cell, same func(a, b *cell) bool) (err error) {
+	v, top := s.line[i], s.line[i].top.Load()
+	newest := i == len(s.line)-1
+	s.view(top, hash, &s.old)
+	if same(&s.old, x) {
+		if newest {
+			v.saw(&s.old)
+		}
+		return nil
+	}
+	seq := s.stripe(hash)
+	seq.Add(1)
+	defer seq.Add(1)
+	var before *layer
+	again := false // x is what the version before shows
+	if i > 0 {
+		before = s.line[i-1].top.Load()
+		if s.isCovered(before, hash, &s.next) {
+			again = s.next.equal(x)
+		} else if err := s.cover(before, hash, &s.old); err != nil {
+			return err // rather an old row in this version than a new one in that
+		}
+	}
+	if newest {
+		if err = s.base.poke(hash, x); err == nil {
+			v.saw(x)
+		}
+	} else if s.view(top.below.Load(), hash, &s.next); s.next.equal(x) {
+		s.uncover(top, hash)
+	} else {
+		err = s.cover(top, hash, x)
+	}
+	if err == nil && again {
+		s.uncover(before, hash)
+	}
+	return err
+}
+
+// saw notes that a row of the table is the version's own.
+func (v *Version) saw(c *cell) {
+	if v.load == nil || !c.has {
+		return
+	}
+	l := v.load
+	if at := int(c.row / 64); at >= len(l.seen) {
+		l.seen = slices.Grow(l.seen, at+1-len(l.seen))[:at+1]
+	}
+	l.seen[c.row/64] |= 1 << (c.row % 64)
+}
+
+// each calls f with the version's place, some rows at a time, as other writers may come between.
+func (v *Version) each(n int, f func(i, row int) error) error {
+	var first error
+	s := v.set
+	for from := 0; from < n; from += turnOf {
+		err := func() error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			i := slices.Index(s.line, v)
+			if i < 0 {
+				return v.dropped()
+			}
+			for row := from; row < min(n, from+turnOf); row++ {
+				if err := f(i, row); err != nil && first == nil {
+					first = err
+				}
+			}
+			s.shrink()
+			return nil
+		}()
+		if err != nil {
+			return err
+		}
+	}
+	return first
+}
+
+// shrink lets the memory of layers go that cover nothing any more.
+func (s *Versions) shrink() {
+	for _, v := range s.line[:len(s.line)-1] {
+		top := v.top.Load()
+		if rows := top.rows.Load(); rows != nil && rows.Len() == 0 && rows.fresh.Load() > keptCover {
+			top.rows.Store(nil)
+		}
+	}
+}
+
+// alone runs f where v is the only version, whose rows are the table's.
+func (v *Version) alone(f func(*Table) error) (was bool, err error) {
+	s := v.set
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if len(s.line) != 1 || s.line[0] != v || v.load != nil && v.load.took {
+		return false, nil
+	}
+	return true, f(s.base)
+}
+
+func (v *Version) dropped() error { return fmt.Errorf("table %s: %w", v.set.Name(), ErrDropped) }
+
+// Assign is that of a table. An error that is not ErrCrowded leaves the version unchanged.
+func (v *Version) Assign(ids []int64, values []float32, unixSec uint32, tag uint64) error {
+	if was, err := v.alone(func(t *Table) error { return t.Assign(ids, values, unixSec, tag) }); was {
+		return err
+	}
+	t := v.set.base
+	if err := t.checkBlock("assign", ids, values); err != nil {
+		return err
+	}
+	if i := notFinite(values); i >= 0 {
+		return fmt.Errorf("table %s: value of id %d is %g at position %d: it must be finite; nothing was assigned", t.cfg.Name, ids[i/t.dim], values[i], i%t.dim)
+	}
+	if slices.Contains(ids, NoID) {
+		return fmt.Errorf("table %s: assign of id %d, which is reserved; nothing was changed", t.cfg.Name, int64(NoID))
+	}
+	return v.each(len(ids), func(i, row int) error {
+		x := &v.set.new
+		x.has, x.unixSec, x.tag = true, unixSec, tag
+		v.encode(x, values[row*t.dim:(row+1)*t.dim])
+		return v.set.set(i, hashOf(ids[row]), x, (*cell).equal)
+	})
+}
+
+// encode makes c the row of these weights, none where the table keeps no zeros.
+func (v *Version) encode(c *cell, weights []float32) {
+	t := v.set.base
+	if t.cfg.SkipZero && almostZero(weights) {
+		c.has = false
+		return
+	}
+	t.encode(c.stored, weights)
+}
+
+// Remove drops rows of the version.
+func (v *Version) Remove(ids []int64) {
+	if was, _ := v.alone(func(t *Table) error { t.Remove(ids); return nil }); was {
+		return
+	}
+	_ = v.each(len(ids), func(i, row int) error {
+		x := &v.set.new
+		x.has = false
+		return v.set.set(i, hashOf(ids[row]), x, (*cell).equal)
+	})
+}
+
+// Restore gives a version that is not whole rows of its own. One whose weights are those that it took over
+// stays as it is, with its time and tag.
+func (v *Version) Restore(rows []Row) error {
+	if was, err := v.alone(func(t *Table) error { return t.Restore(rows) }); was {
+		return err
+	}
+	if err := v.set.base.checkRows(rows); err != nil {
+		return err
+	}
+	return v.each(len(rows), func(i, row int) error {
+		x, r := &v.set.new, &rows[row]
+		x.has, x.unixSec, x.tag = true, r.UnixSec, r.Tag
+		v.encode(x, r.Values)
+		return v.set.set(i, hashOf(r.ID), x, (*cell).alike)
+	})
+}
+
+// Whole ends what Next began: the rows of the version before that were not restored go.
+func (v *Version) Whole() error {
+	s := v.set
+	if v.load != nil && v.load.took {
+		seen := func(row uint32) bool {
+			at := int(row / 64)
+			return at < len(v.load.seen) && v.load.seen[at]>>(row%64)&1 != 0
+		}
+		for i := range s.base.shards {
+			gone := s.base.hashesOf(&s.base.shards[i], func(row uint32) bool { return !seen(row) })
+			err := v.each(len(gone), func(i, row int) error {
+				x := &s.new
+				x.has = false
+				return s.set(i, gone[row], x, (*cell).equal)
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v.load = nil
+	return nil
+}
