@@ -80,6 +80,9 @@ type Config struct {
 	// LoadRate is how many bytes of export files all loads together read in a second. Default 0: as fast
 	// as they come.
 	LoadRate int64
+	// LoadTurn is how long a replica that answers for a shard waits for one that comes before it in the plan
+	// to have the next version. Default 5 min; negative, or 0 by its flag: it does not wait.
+	LoadTurn time.Duration
 	// PollInterval is how often base paths are looked at for new versions. Default 1 s.
 	PollInterval time.Duration
 	// Linger is how long rows of a version that has been replaced go on answering after
@@ -164,6 +167,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.LookupRetries, "lookup-retries", c.LookupRetries, "further replicas asked after a failed lookup")
 	fs.Int64Var(&c.LoadBytes, "load-bytes", c.LoadBytes, "`bytes` of export files that are read at once")
 	fs.Int64Var(&c.LoadRate, "load-rate", c.LoadRate, "`bytes` of export files that all loads together read in a second; 0: as fast as they come")
+	fs.DurationVar(&c.LoadTurn, "load-turn", c.LoadTurn, "longest `time` that a replica of a shard waits for one before it in the plan to have the next version; 0: it does not wait")
 	fs.DurationVar(&c.PollInterval, "poll-interval", c.PollInterval, "time between two looks at the base paths")
 	fs.DurationVar(&c.Linger, "linger", c.Linger, "time a replaced version's rows go on answering after the last entry asked for them")
 	fs.DurationVar(&c.SignalInterval, "signal-interval", c.SignalInterval, "time between two signals of applied deltas")
@@ -188,6 +192,7 @@ func (c Config) withDefaults() Config {
 		c.SampleRate = cmp.Or(c.SampleRate, 0.01)
 		c.LookupRetries = cmp.Or(c.LookupRetries, 2)
 		c.Linger = cmp.Or(c.Linger, 5*time.Second)
+		c.LoadTurn = cmp.Or(c.LoadTurn, 5*time.Minute)
 	}
 	return c
 }

@@ -48,14 +48,14 @@ func TestFlagsOfTensorFlowServing(t *testing.T) {
 
 func TestDefaultsAreOnlyForWhatIsNotSaid(t *testing.T) {
 	want := Config{Container: "c", GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", Rows: "127.0.0.1:0", SampleRate: 0.01, MaxBatch: 4096,
-		LookupTimeout: 200 * time.Millisecond, LookupRetries: 2, LoadBytes: 256 << 20, PollInterval: time.Second, Linger: 5 * time.Second,
+		LookupTimeout: 200 * time.Millisecond, LookupRetries: 2, LoadBytes: 256 << 20, PollInterval: time.Second, Linger: 5 * time.Second, LoadTurn: 5 * time.Minute,
 		SignalInterval: 200 * time.Millisecond, Drain: 5 * time.Second, EnableModelWarmUp: true, RESTTimeoutMillis: 30_000, WarmUpIterations: 1, ModelName: "default"}
 	got := Config{Container: "c"}.withDefaults()
 	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 		t.Errorf("defaults\n%+v, want\n%+v", got, want)
 	}
 	own := Config{Container: "c", GRPC: "h:1", HTTP: "h:2", Rows: "unix:///x", SampleRate: -1, MaxBatch: 1, LookupTimeout: 1, LookupRetries: 1,
-		LoadBytes: 1, PollInterval: 2, Linger: 3, SignalInterval: 4, Drain: 5, EnableModelWarmUp: true, RESTTimeoutMillis: 6, WarmUpIterations: 7, ModelName: "m"}
+		LoadBytes: 1, PollInterval: 2, Linger: 3, LoadTurn: 1, SignalInterval: 4, Drain: 5, EnableModelWarmUp: true, RESTTimeoutMillis: 6, WarmUpIterations: 7, ModelName: "m"}
 	kept := own.withDefaults()
 	if fmt.Sprintf("%+v", kept) != fmt.Sprintf("%+v", own) {
 		t.Errorf("one's own became\n%+v, want\n%+v", kept, own)

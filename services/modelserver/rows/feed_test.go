@@ -51,7 +51,10 @@ func FuzzDelta(f *testing.F) {
 			}
 		}
 		for name, tab := range ps.tables {
-			all, _ := tab.Rows(math.MinInt64, 1<<20)
+			all, _, err := tab.Rows(math.MinInt64, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for _, r := range all {
 				for _, v := range r.Values {
 					if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {

@@ -2,9 +2,11 @@ package rows
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/kernels/table"
 )
 
 // Handler is the row protocol on the shards that a server has: lookups and scans. It
@@ -45,14 +47,19 @@ var _ rowwire.Filler = Handler{}
 // LookupInto answers a lookup into the memory of res.
 func (r Handler) LookupInto(_ context.Context, q *rowwire.LookupRequest, res *rowwire.LookupResponse) error {
 	want := exportID{q.Version, q.Job}
-	m, err := r.find(q.Model, q.Shard, want)
-	if err != nil {
+	for tries := 1; ; tries++ {
+		m, err := r.find(q.Model, q.Shard, want)
+		if err != nil {
+			return err
+		}
+		if want != (exportID{}) {
+			m.Ask(time.Now())
+		}
+		if err = m.lookup(q, res); tries < 3 && errors.Is(err, table.ErrDropped) {
+			continue // another reading of the version has taken its place
+		}
 		return err
 	}
-	if want != (exportID{}) {
-		m.Ask(time.Now())
-	}
-	return m.lookup(q, res)
 }
 
 // Scan lists rows of a table.

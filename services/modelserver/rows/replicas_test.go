@@ -242,10 +242,10 @@ func TestRowsOfAnExport(t *testing.T) {
 		t.Fatal(err)
 	}
 	dropped, err := m.Add(name, []table.Row{row(mine[0], 1), row(others[0], nan), row(mine[1], nan), row(others[1], 1), row(mine[2], 2)})
-	if err != nil || dropped != 1 || m.tables[name].Len() != 2 {
+	if err != nil || dropped != 1 || count(m, name) != 2 {
 		t.Fatalf("%d rows are dropped, %v", dropped, err)
 	}
-	if dropped, err := m.Add(name, []table.Row{row(mine[3], 4)}); err != nil || dropped != 0 || m.tables[name].Len() != 3 {
+	if dropped, err := m.Add(name, []table.Row{row(mine[3], 4)}); err != nil || dropped != 0 || count(m, name) != 3 {
 		t.Errorf("of another training shard: %d rows are dropped, %v", dropped, err)
 	}
 	res, err := serving(m).Scan(t.Context(), &rowwire.ScanRequest{Model: "m", Table: name, After: table.NoID})
@@ -263,7 +263,7 @@ func TestRowsOfAnExport(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := m.Apply(&delta.Delta{Rows: []*delta.Rows{{Table: name, Dim: 2, Removed: []uint64{uint64(mine[0]), uint64(others[0])}}}}, 6, 1); err != nil || m.tables[name].Len() != 2 {
-		t.Errorf("a row that went: %d rows, %v", m.tables[name].Len(), err)
+	if err := m.Apply(&delta.Delta{Rows: []*delta.Rows{{Table: name, Dim: 2, Removed: []uint64{uint64(mine[0]), uint64(others[0])}}}}, 6, 1); err != nil || count(m, name) != 2 {
+		t.Errorf("a row that went: %d rows, %v", count(m, name), err)
 	}
 }

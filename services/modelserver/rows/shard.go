@@ -4,6 +4,7 @@
 package rows
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/events/delta"
-	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/compress"
@@ -25,7 +25,7 @@ const (
 
 // Shard is one serving shard: the embedding rows whose feature id falls on it. Rows
 // remember the sync sequence that wrote them, 0 for those of the export. One goroutine
-// writes, any number read.
+// writes, any number read. What other versions of it have in common with it is there once.
 type Shard struct {
 	// Model, Version and Job name the export: the version that it answers as, and the
 	// job that made it. Shard is its number of so many Shards, over which ids are spread.
@@ -35,10 +35,12 @@ type Shard struct {
 	Job     string
 	Shard   int
 	Shards  int
+	// Shared is what it has in common with other versions of the shard; nil: there is none.
+	Shared *Tables
 	// Unfit is told of rows of deltas that are not finite, with the first's id; nil: nobody is.
 	Unfit func(table string, rows int, id int64)
 
-	tables   map[string]*table.Table
+	tables   map[string]*table.Version
 	order    []string      // names of the tables, sorted
 	followed atomic.Bool   // deltas are written over the rows
 	step     atomic.Uint64 // of the newest delta
@@ -48,47 +50,14 @@ type Shard struct {
 	values []float32
 }
 
-// newTable is a table that only stores, as the model declares its rows: whole or
-// compressed. An export from before exports said so (spec is nil) has whole ones. How
-// many rows there may be was decided in training; serving shards may be fewer than those.
-func newTable(spec *model.ModelSpec, name string, dim int) (*table.Table, error) {
-	cfg := table.Config{Name: name, Dim: dim, Compressor: compress.FP32{}, Serving: true}
-	if spec != nil {
-		var err error
-		if cfg, err = modelspec.TableConfig(spec, name, true); err != nil {
-			return nil, err
-		}
-		cfg.MaxRows, cfg.MaxBytes = 0, 0
-	}
-	t, err := table.New(cfg)
-	if err != nil {
-		return nil, err
-	}
-	if t.Dim() != dim {
-		return nil, fmt.Errorf("table %s: its rows have dim %d, the model declares %d; export the model again", name, dim, t.Dim())
-	}
-	return t, nil
-}
-
-// Declare makes a table of the export, as spec says it is, unless it is there.
-func (m *Shard) Declare(spec *model.ModelSpec, name string, dim int) error {
-	if t := m.tables[name]; t != nil {
-		if t.Dim() != dim {
-			return fmt.Errorf("table %s: its rows have dim %d in one shard of the export and %d in another; export the model again", name, t.Dim(), dim)
-		}
-		return nil
-	}
-	t, err := newTable(spec, name, dim)
-	if err != nil {
-		return err
-	}
+// has adds a table.
+func (m *Shard) has(t *table.Version) {
 	if m.tables == nil {
-		m.tables = map[string]*table.Table{}
+		m.tables = map[string]*table.Version{}
 	}
-	m.tables[name] = t
-	at, _ := slices.BinarySearch(m.order, name)
-	m.order = slices.Insert(m.order, at, name)
-	return nil
+	m.tables[t.Name()] = t
+	at, _ := slices.BinarySearch(m.order, t.Name())
+	m.order = slices.Insert(m.order, at, t.Name())
 }
 
 // Add restores exported rows into a table that was declared, those alone that are m's, and says how many
@@ -237,6 +206,9 @@ func (m *Shard) lookup(r *rowwire.LookupRequest, out *rowwire.LookupResponse) er
 			}
 		}
 		if _, err := t.Lookup(q.IDs, out.ValuesOf(i, len(q.IDs)*t.Dim()), out.SeqsOf(i, len(q.IDs))); err != nil {
+			if errors.Is(err, table.ErrDropped) {
+				return rowwire.Errorf(rowwire.NotFound, "%w: version %d of %s:ps_%d", err, m.Version, m.Model, m.Shard)
+			}
 			return rowwire.Errorf(rowwire.Invalid, "%w", err)
 		}
 	}
@@ -252,7 +224,10 @@ func (m *Shard) scan(r *rowwire.ScanRequest) (*rowwire.ScanResponse, error) {
 	if r.Limit > 0 {
 		limit = min(limit, int(r.Limit))
 	}
-	rows, more := t.Rows(r.After, limit)
+	rows, more, err := t.Rows(r.After, limit)
+	if err != nil {
+		return nil, rowwire.Errorf(rowwire.NotFound, "%w", err)
+	}
 	out := &rowwire.ScanResponse{
 		Dim: uint32(t.Dim()), More: more,
 		IDs: make([]int64, len(rows)), Values: make([]float32, 0, len(rows)*t.Dim()),

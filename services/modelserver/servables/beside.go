@@ -95,6 +95,11 @@ func (s *keeper) beside(ctx context.Context, entry *servable, v *version, at exp
 		})
 	}
 	if err := group.Wait(); err != nil {
+		for _, g := range own {
+			if g != nil {
+				g.release()
+			}
+		}
 		return err
 	}
 	shards := make([]*rows.Shard, len(own))

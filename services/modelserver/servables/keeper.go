@@ -36,6 +36,9 @@ type Options struct {
 	LoadBytes int64
 	// LoadRate bounds the bytes of export files read in a second; 0: nothing does.
 	LoadRate int64
+	// Turn is how long a replica of a shard that answers waits for one before it to have a planned
+	// version; 0: it does not wait.
+	Turn time.Duration
 
 	Bus     bus.Bus
 	Plan    *follow.Follower[plan.State]

@@ -104,6 +104,9 @@ func (s *keeper) serve(ctx context.Context, v *version) error {
 	if err := s.catchUp(ctx); err != nil {
 		return err
 	}
+	if err := s.turn(ctx, v); err != nil {
+		return err
+	}
 	at, t := exportLocation{v.basePath, v.number}, s.targetOf(v)
 	g, err := s.load(ctx, v, at, t)
 	if err != nil {
@@ -216,6 +219,7 @@ func (s *keeper) load(ctx context.Context, v *version, at exportLocation, t targ
 		g.ps.Version = v.number
 		s.sayDropped(v, g)
 	}
+	v.hold(g)
 	// A shard that had nothing to say for long names an old sequence of its own; the
 	// fact of the export knows how far the whole stream was when the cut was made. It
 	// says nothing about the files of an attempt that was never recorded.
@@ -278,6 +282,7 @@ func (s *keeper) keep(ctx context.Context, v *version, g *servable, at exportLoc
 	defer s.Health.OK(problem)
 	var parts sync.WaitGroup
 	defer parts.Wait()
+	lifetime := ctx // of v; ctx is g's
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	job := s.jobOf(t, g)
@@ -328,6 +333,9 @@ func (s *keeper) keep(ctx context.Context, v *version, g *servable, at exportLoc
 				}
 			}
 			s.manager.set(v, stateAvailable, g)
+			for _, old := range v.handOver(g) {
+				s.manager.letGo(lifetime, old)
+			}
 			if g.entry != nil && g.own == nil {
 				parts.Go(func() { s.attend(ctx, v, g.entry) })
 			}

@@ -37,6 +37,8 @@ type target struct {
 type servable struct {
 	entry *entry.Model
 	ps    *rows.Shard
+	// leave ends the use of the shelf that ps shares with other versions.
+	leave func()
 	// own are an entry's shards that were read with it: it needs nobody else.
 	own []*servable
 
@@ -132,6 +134,8 @@ type reads struct {
 	limit int64
 	sem   *semaphore.Weighted
 	pace  *rate.Limiter // nil: as fast as the files come
+
+	shelves shelves
 }
 
 // newReads bounds them by limit bytes at once and perSecond in a second, 0: any number.
@@ -237,33 +241,50 @@ func (r *reads) loadPS(ctx context.Context, name, basePath string, shard int, ve
 	if exported < 1 || exported > rows.MaxShards || shard >= served {
 		return nil, &loadError{codes.InvalidArgument, fmt.Errorf("%s: shard %d of %d served cannot be made of %d exported shards", name, shard, served, exported)}
 	}
+	shelf, leave := r.shelves.enter(sharing{name, manifest.Job, shard, served})
+	if err := shelf.turn.Acquire(ctx, 1); err != nil {
+		leave()
+		return nil, err
+	}
+	defer shelf.turn.Release(1)
 	g := &servable{
-		ps:  &rows.Shard{Model: name, Version: version, Job: manifest.Job, Shard: shard, Shards: served},
-		job: manifest.Job, shards: manifest.Shards, syncSeq: math.MaxUint64,
+		leave: leave,
+		ps:    &rows.Shard{Shared: &shelf.tables, Model: name, Version: version, Job: manifest.Job, Shard: shard, Shards: served},
+		job:   manifest.Job, shards: manifest.Shards, syncSeq: math.MaxUint64,
 		contained: map[uint32]uint64{}, epochs: map[uint32]uint64{}, steps: map[uint32]uint64{}, dropped: map[string]int{},
 	}
+	if err := r.fill(ctx, g, first, int(manifest.Shard), exported, find); err != nil {
+		g.release()
+		return nil, failed(err)
+	}
+	return g, nil
+}
+
+// fill reads into g all exported shards that may have rows of it, of which first holds one.
+func (r *reads) fill(ctx context.Context, g *servable, first string, is, exported int, find func(j int) (string, error)) (err error) {
+	shard, served := g.ps.Shard, g.ps.Shards
 	step := gcd(exported, served)
 	for j := shard % step; j < exported; j += step {
 		if exported == served && j != shard {
 			continue
 		}
 		dir := first
-		if int(manifest.Shard) != j {
+		if is != j {
 			if dir, err = find(j); err != nil {
-				return nil, failed(err)
+				return err
 			}
 		}
 		done, err := r.take(ctx, dir)
 		if err != nil {
-			return nil, failed(err)
+			return err
 		}
 		err = g.add(r.reader(ctx), dir, j, exported)
 		done()
 		if err != nil {
-			return nil, failed(fmt.Errorf("read %s: %w", dir, err))
+			return fmt.Errorf("read %s: %w", dir, err)
 		}
 	}
-	return g, nil
+	return g.ps.Whole()
 }
 
 // add reads one exported shard into g.

@@ -217,6 +217,9 @@ func (s *Manager) start(ctx context.Context, v *version) {
 			err = nil
 		}
 		s.end(v, err)
+		for _, g := range v.handOver(nil) {
+			s.letGo(ctx, g)
+		}
 	})
 }
 

@@ -36,12 +36,13 @@ type version struct {
 	err      *loadError // why it ended; nil: it was unloaded
 	modTime  time.Time  // of its directory when it failed: a change of it is a new try
 	data     *servable
-	begunAt  uint64    // orders the loads
-	endedAt  uint64    // orders the forgetting
-	settled  bool      // all that it needs to answer is there: others may go
-	unwanted time.Time // since when it only answers who still asks for it; zero: it is wanted
-	retried  int       // how often it was tried again by itself
-	failedAt time.Time // when it could not be loaded
+	begunAt  uint64      // orders the loads
+	endedAt  uint64      // orders the forgetting
+	settled  bool        // all that it needs to answer is there: others may go
+	unwanted time.Time   // since when it only answers who still asks for it; zero: it is wanted
+	retried  int         // how often it was tried again by itself
+	failedAt time.Time   // when it could not be loaded
+	held     []*servable // what was read for it, and not released yet; its own goroutine's
 	stop     context.CancelFunc
 	unloaded bool // stop was called
 }
