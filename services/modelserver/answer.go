@@ -102,7 +102,7 @@ func (s *Server) counted(c caller, spec *apis.ModelSpec, took time.Duration, row
 	if !s.servables.Configured(name) {
 		name = "" // callers make up as many names as they like
 	}
-	s.monitoring.count(c, name, code, took, rows)
+	s.monitoring.count(c, name, signature(spec.GetSignatureName(), code), code, took, rows)
 }
 
 // predict answers a Predict; id is set where the request has one, or the answer left impressions.

@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/codes"
 
+	"github.com/monolith-go/monolith/internal/wire/tfserving"
+
 	"github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"github.com/wamuir/graft/tensorflow/serving/config_go_proto"
 )
@@ -23,8 +25,8 @@ type monitoring struct {
 	path    string
 	handler http.Handler
 
-	requests *prometheus.CounterVec   // model_name, status
-	latency  *prometheus.HistogramVec // microseconds, by model_name, API, entrypoint
+	requests *prometheus.CounterVec   // model_name, status, signature_name
+	latency  *prometheus.HistogramVec // microseconds, by model_name, API, entrypoint, signature_name
 	examples *prometheus.CounterVec   // model_name
 	batches  *prometheus.HistogramVec // examples of a request, by model_name
 	warmUps  *prometheus.HistogramVec // microseconds of a recorded request, by model_path, status
@@ -51,10 +53,10 @@ func newMonitoring(file string) (*monitoring, error) {
 	}
 	reg := prometheus.NewRegistry()
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: ":tensorflow:serving:request_count", Help: "The total number of requests."}, []string{"model_name", "status"})
+		Name: ":tensorflow:serving:request_count", Help: "The total number of requests."}, []string{"model_name", "status", "signature_name"})
 	m.latency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: ":tensorflow:serving:request_latency", Help: "Distribution of wall time (in microseconds).",
-		Buckets: prometheus.ExponentialBuckets(10, 1.8, 33)}, []string{"model_name", "API", "entrypoint"})
+		Buckets: prometheus.ExponentialBuckets(10, 1.8, 33)}, []string{"model_name", "API", "entrypoint", "signature_name"})
 	m.examples = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: ":tensorflow:serving:request_example_count_total", Help: "The total number of tensorflow.Examples."}, []string{"model_name"})
 	m.batches = prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -73,16 +75,27 @@ func (m *monitoring) serves(r *http.Request) bool {
 	return m != nil && r.Method == http.MethodGet && r.URL.Path == m.path
 }
 
-// count notes one request for a model, and how many rows it was answered about.
-func (m *monitoring) count(c caller, model string, code codes.Code, took time.Duration, rows int) {
+// signature is how a request's signature is counted: what is refused may bear any name that callers make up.
+func signature(name string, code codes.Code) string {
+	switch {
+	case name == "" || name == tfserving.DefaultSignature:
+		return tfserving.DefaultSignature
+	case code == codes.OK && rowSignature(name) == "":
+		return name // of an output
+	}
+	return rowSignature(name)
+}
+
+// count notes one request for a signature of a model, and how many rows it was answered about.
+func (m *monitoring) count(c caller, model, signature string, code codes.Code, took time.Duration, rows int) {
 	if m == nil {
 		return
 	}
-	m.requests.WithLabelValues(model, for_core_protos_go_proto.Code(code).String()).Inc()
+	m.requests.WithLabelValues(model, for_core_protos_go_proto.Code(code).String(), signature).Inc()
 	if code != codes.OK {
 		return
 	}
-	m.latency.WithLabelValues(model, c.api, c.entrypoint).Observe(float64(took.Microseconds()))
+	m.latency.WithLabelValues(model, c.api, c.entrypoint, signature).Observe(float64(took.Microseconds()))
 	m.examples.WithLabelValues(model).Add(float64(rows))
 	m.batches.WithLabelValues(model).Observe(float64(rows))
 }

@@ -58,15 +58,15 @@ func TestMonitoring(t *testing.T) {
 	}
 	_, after := get(t, s, path)
 	for series, want := range map[string]float64{
-		`:tensorflow:serving:request_count{model_name="ranker",status="OK"}`:                                        4,
-		`:tensorflow:serving:request_count{model_name="ranker",status="INVALID_ARGUMENT"}`:                          1,
-		`:tensorflow:serving:request_count{model_name="",status="NOT_FOUND"}`:                                       2,
-		`:tensorflow:serving:request_latency_count{API="Predict",entrypoint="GRPC",model_name="ranker"}`:            2,
-		`:tensorflow:serving:request_latency_count{API="Predict",entrypoint="REST",model_name="ranker"}`:            1,
-		`:tensorflow:serving:request_latency_count{API="ModelInfer",entrypoint="GRPC",model_name="ranker"}`:         1,
-		`:tensorflow:serving:request_latency_bucket{API="Predict",entrypoint="GRPC",model_name="ranker",le="+Inf"}`: 2,
-		`:tensorflow:serving:request_example_count_total{model_name="ranker"}`:                                      8,
-		`:tensorflow:serving:request_example_counts_count{model_name="ranker"}`:                                     4,
+		`:tensorflow:serving:request_count{model_name="ranker",signature_name="serving_default",status="OK"}`:                                        4,
+		`:tensorflow:serving:request_count{model_name="ranker",signature_name="serving_default",status="INVALID_ARGUMENT"}`:                          1,
+		`:tensorflow:serving:request_count{model_name="",signature_name="serving_default",status="NOT_FOUND"}`:                                       2,
+		`:tensorflow:serving:request_latency_count{API="Predict",entrypoint="GRPC",model_name="ranker",signature_name="serving_default"}`:            2,
+		`:tensorflow:serving:request_latency_count{API="Predict",entrypoint="REST",model_name="ranker",signature_name="serving_default"}`:            1,
+		`:tensorflow:serving:request_latency_count{API="ModelInfer",entrypoint="GRPC",model_name="ranker",signature_name="serving_default"}`:         1,
+		`:tensorflow:serving:request_latency_bucket{API="Predict",entrypoint="GRPC",model_name="ranker",signature_name="serving_default",le="+Inf"}`: 2,
+		`:tensorflow:serving:request_example_count_total{model_name="ranker"}`:                                                                       8,
+		`:tensorflow:serving:request_example_counts_count{model_name="ranker"}`:                                                                      4,
 	} {
 		if got := sample(t, after, series) - sample(t, before, series); got != want {
 			t.Errorf("%s grew by %v, want %v", series, got, want)
