@@ -32,7 +32,7 @@ func TestBenchList(t *testing.T) {
 	if !slices.Equal(names, want) {
 		t.Errorf("%v, want %v", names, want)
 	}
-	for _, name := range []string{"append", "replay", "predict", "end-to-end", "parse", "ps-rpc", "hedge", "gemm", "deepfm-train", "deepfm-score"} {
+	for _, name := range []string{"append", "replay", "predict", "end-to-end", "parse", "ps-rpc", "hedge", "fan-out", "rest", "overload", "versions", "update-ripple", "swap-ripple", "gemm", "deepfm-train", "deepfm-score"} {
 		if !slices.Contains(names, name) {
 			t.Errorf("%s is gone from %v", name, names)
 		}

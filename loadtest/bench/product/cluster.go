@@ -34,7 +34,8 @@ const (
 type stackCluster struct {
 	stack   *host.Stack
 	job     *demo.Job
-	entry   string
+	entry   string // gRPC
+	rest    string
 	rows    *rowwire.Pool
 	stop    context.CancelFunc
 	running chan error
@@ -73,11 +74,12 @@ func StartCluster(ctx context.Context) (_ Cluster, err error) {
 		return nil, err
 	}
 	entry, err := c.job.Serve(ready, c.stack.Exports(), demo.SizeOf(c.stack), modelspec.MovieRanking(), func(string, ...any) {})
-	c.entry = entry.GetGrpcAddress()
+	c.entry, c.rest = entry.GetGrpcAddress(), entry.GetHttpAddress()
 	return c, err
 }
 
 func (c *stackCluster) PredictAddr() string { return c.entry }
+func (c *stackCluster) RESTAddr() string    { return c.rest }
 func (c *stackCluster) Model() string       { return host.ModelName }
 func (c *stackCluster) Brokers() []string   { return c.stack.Brokers() }
 func (c *stackCluster) Topic() string       { return c.stack.Config.Topics.Ratings }

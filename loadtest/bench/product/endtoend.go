@@ -17,6 +17,7 @@ import (
 // Cluster is the running whole: logs, training and serving.
 type Cluster interface {
 	PredictAddr() string // gRPC, host:port
+	RESTAddr() string    // host:port
 	Model() string
 	Brokers() []string
 	Topic() string // what the trainers learn from

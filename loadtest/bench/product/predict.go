@@ -45,19 +45,11 @@ var PredictCases = []PredictCase{
 // request bytes with the same response bytes and looks at neither; then calls that fall due by the clock.
 func Predict(start Start, cases []PredictCase, open []OpenCase) bench.Benchmark {
 	return bench.Benchmark{Name: "predict", About: "TensorFlow Serving's Predict through entry and shards, against a bare gRPC echo of the same bytes", Run: func(ctx context.Context, r *bench.Runner) (err error) {
-		c, err := start(ctx)
+		c, err := startLearnt(ctx, start)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, c.Close()) }()
-		topic, records := c.Topic(), ratings(20_000)
-		ends, err := produce(ctx, c.Brokers(), topic, records)
-		if err != nil {
-			return err
-		}
-		if err := c.Served(ctx, ends); err != nil {
-			return err
-		}
 		for _, pc := range cases {
 			if err := predictCase(ctx, r, c, pc); err != nil {
 				return err
@@ -72,6 +64,22 @@ func Predict(start Start, cases []PredictCase, open []OpenCase) bench.Benchmark 
 	}}
 }
 
+// startLearnt starts a cluster that serves what so many ratings taught.
+func startLearnt(ctx context.Context, start Start) (Cluster, error) {
+	c, err := start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := produce(ctx, c.Brokers(), c.Topic(), ratings(20_000))
+	if err == nil {
+		err = c.Served(ctx, ends)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
 func predictCase(ctx context.Context, r *bench.Runner, c Cluster, pc PredictCase) error {
 	requests, err := predictRequests(c.Model(), pc.Batch)
 	if err != nil {
@@ -81,13 +89,7 @@ func predictCase(ctx context.Context, r *bench.Runner, c Cluster, pc PredictCase
 	return besideEcho(ctx, c.PredictAddr(), requests[0], pc.Batch, atOnce, func(entry, bare *bytesClient, size int) error {
 		pass := func(to *bytesClient) bench.Pass {
 			return func(ctx context.Context) ([]float64, error) {
-				return closedLoop(ctx, pc.Callers, pc.Each, func(ctx context.Context, i int) error {
-					got, err := to.call(ctx, requests[i%len(requests)])
-					if err == nil && len(got) != size {
-						return fmt.Errorf("an answer of %d bytes where %d were due", len(got), size)
-					}
-					return err
-				})
+				return closedLoop(ctx, pc.Callers, pc.Each, sized(to, requests, size))
 			}
 		}
 		return r.Compare(ctx, bench.Comparison{

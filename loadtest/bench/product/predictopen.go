@@ -71,15 +71,9 @@ func openPass(ctx context.Context, oc OpenCase, to *bytesClient, requests [][]by
 	within, cancel := context.WithTimeout(ctx, oc.Each)
 	defer cancel()
 	var took []float64
-	failed := ""
+	failed, call := "", sized(to, requests, size)
 	err := openloop.Run(within, openloop.Config{Rate: oc.Rate, MaxInFlight: 1 << 14, Timeout: 30 * time.Second, Precise: true}, func(n int) openloop.Call {
-		return func(ctx context.Context) error {
-			got, err := to.call(ctx, requests[n%len(requests)])
-			if err == nil && len(got) != size {
-				err = fmt.Errorf("an answer of %d bytes where %d were due", len(got), size)
-			}
-			return err
-		}
+		return func(ctx context.Context) error { return call(ctx, n) }
 	}, func(a openloop.Answer) {
 		took = append(took, a.Took.Seconds()*1000)
 		failed = max(failed, a.Code)

@@ -5,6 +5,7 @@ import (
 	"github.com/monolith-go/monolith/loadtest/bench"
 	"github.com/monolith-go/monolith/loadtest/bench/kernels"
 	"github.com/monolith-go/monolith/loadtest/bench/product"
+	"github.com/monolith-go/monolith/loadtest/bench/serving"
 	"github.com/monolith-go/monolith/loadtest/bench/zookeeper"
 )
 
@@ -19,7 +20,13 @@ func All(o product.TrainOptions) []bench.Benchmark {
 		product.Train(o),
 		product.Parse(),
 		product.PSRPC(product.RunShard),
+		product.FanOut(product.StartCluster, product.FanOutCases),
+		product.REST(product.StartCluster, product.RESTCases),
+		product.Overload(product.StartCluster, product.OverloadCases),
 		product.Hedge(),
+		serving.Versions(serving.VersionsCases),
+		serving.UpdateRipple(serving.UpdateCases),
+		serving.SwapRipple(serving.SwapCases),
 		zookeeper.Create(zookeeper.Start, zookeeper.WriteCases),
 		zookeeper.Set(zookeeper.Start, zookeeper.WriteCases),
 		zookeeper.Get(zookeeper.Start, zookeeper.GetCases),

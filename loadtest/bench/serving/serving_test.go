@@ -1,0 +1,49 @@
+package serving
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
+	"github.com/monolith-go/monolith/loadtest/bench"
+)
+
+func TestMain(m *testing.M) { leaks.Main(m) }
+
+// The benchmarks that need no process of their own run at the least size.
+func TestServingBenchmarks(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("SKIPPED: memory is read in /proc, which is of Linux")
+	}
+	r := bench.Runner{}
+	got, err := r.Run(t.Context(), []bench.Benchmark{
+		Versions([]VersionsCase{{Versions: 4, Rows: 200_000, Changed: 100_000, Rounds: 1}}),
+		UpdateRipple([]UpdateCase{{Rows: 2000, PerSecond: 100_000, Each: 300 * time.Millisecond, Rounds: 1}}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 5 || got[0].Name != "versions/n=4,rows=200000,changed=100000 memory" || got[4].Name != "update-ripple/rows=2000,deltas=100000/s p99.9" {
+		t.Errorf("%+v", got)
+	}
+	if ratio := float64(got[0].Ratio); ratio < 0.5 || ratio > 2 {
+		t.Errorf("a changed row takes %v of a row", ratio)
+	}
+}
+
+// The rows of a version are those that it changed, and the newest of those before it.
+func TestNewest(t *testing.T) {
+	const groups = 3
+	var last [groups]int
+	for version := range 10 {
+		if version > 0 {
+			last[version%groups] = version
+		}
+		for g := range groups {
+			if got := newest(g, version, groups); got != last[g] {
+				t.Errorf("version %d, group %d: %d, want %d", version, g, got, last[g])
+			}
+		}
+	}
+}
