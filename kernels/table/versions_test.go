@@ -354,6 +354,9 @@ func TestVersionsShareRows(t *testing.T) {
 	if covered(first) != 500 || s.base.Len() != rows {
 		t.Fatalf("%d rows are there twice, want 500", covered(first))
 	}
+	if grown := must(New(Config{Name: "v", Dim: dim, Compressor: compress.FP32{}, Serving: true, Capacity: 500})); first.top.Load().rows.Load().index() != grown.index() {
+		t.Errorf("the index of 500 rows takes %d bytes, want %d", first.top.Load().rows.Load().index(), grown.index())
+	}
 	third := load(export(500))
 	if covered(second) != 0 || s.base.Len() != rows {
 		t.Fatalf("an equal version costs %d rows", covered(second))

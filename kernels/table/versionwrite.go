@@ -10,6 +10,8 @@ const (
 	turnOf = 256
 	// keptCover is of how many rows an empty layer keeps the memory.
 	keptCover = 1 << 14
+	// packedUpTo is how many rows a layer may have that is packed, while writers wait.
+	packedUpTo = 1 << 17
 )
 
 // set makes version i show x for hash, and no other version anything else than it did. same says what
@@ -199,5 +201,32 @@ func (v *Version) Whole() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v.load = nil
+	if i := slices.Index(s.line, v); i > 0 {
+		return s.pack(s.line[i-1].top.Load())
+	}
+	return nil
+}
+
+// pack makes a layer anew that will hardly grow any more, as great as it need be. Of great ones little is gained.
+func (s *Versions) pack(l *layer) error {
+	old := l.rows.Load()
+	if old == nil || old.Len() == 0 || old.Len() > packedUpTo {
+		return nil
+	}
+	cfg := s.base.cfg
+	cfg.Capacity = old.Len()
+	rows, err := New(cfg)
+	if err != nil {
+		return err
+	}
+	for i := range old.shards {
+		for _, hash := range old.hashesOf(&old.shards[i], nil) {
+			old.peek(hash, &s.new)
+			if err := rows.poke(hash, &s.new); err != nil {
+				return nil // the one that is there has room
+			}
+		}
+	}
+	l.rows.Store(rows)
 	return nil
 }
