@@ -20,7 +20,7 @@ type FanOutCase struct {
 }
 
 // FanOutCases are those of a full run.
-var FanOutCases = []FanOutCase{{Candidates: 1000, Callers: 8, Rate: 500, Each: 3 * time.Second, Rounds: 5, Target: 0.7, Most: 2}}
+var FanOutCases = []FanOutCase{{Candidates: 1000, Callers: 8, Rate: 500, Each: 2 * time.Second, Rounds: 4, Target: 0.7, Most: 2}}
 
 // FanOut measures an entry that asks its shards for many candidates' rows against a gRPC method of the same
 // bytes that computes the tower over rows in memory: from callers that wait, and at a fixed rate.

@@ -21,7 +21,7 @@ type OverloadCase struct {
 }
 
 // OverloadCases are those of a full run.
-var OverloadCases = []OverloadCase{{Batch: 1000, Callers: 16, Times: 2, Deadline: 100 * time.Millisecond, Each: 3 * time.Second, Rounds: 5, Target: 0.9}}
+var OverloadCases = []OverloadCase{{Batch: 1000, Callers: 16, Times: 2, Deadline: 100 * time.Millisecond, Each: 2 * time.Second, Rounds: 4, Target: 0.9}}
 
 // Overload measures what is answered in time while twice as much is asked as can be, against what waiting
 // callers get, which is the capacity.

@@ -27,9 +27,9 @@ type RESTCase struct {
 
 // RESTCases are those of a full run.
 var RESTCases = []RESTCase{
-	{Batch: 10, Callers: 8, Each: time.Second, Rounds: 5, Target: 0.5},
-	{Batch: 100, Callers: 8, Each: time.Second, Rounds: 5, Target: 0.5},
-	{Batch: 1000, Callers: 8, Each: time.Second, Rounds: 5, Target: 0.5},
+	{Batch: 10, Callers: 8, Each: time.Second, Rounds: 3, Target: 0.5},
+	{Batch: 100, Callers: 8, Each: time.Second, Rounds: 3, Target: 0.5},
+	{Batch: 1000, Callers: 8, Each: time.Second, Rounds: 3, Target: 0.5},
 }
 
 // REST measures Predict over REST against the same requests over gRPC, by callers that wait.

@@ -36,7 +36,7 @@ type SwapCase struct {
 }
 
 // SwapCases are those of a full run: 2 GiB of weights.
-var SwapCases = []SwapCase{{Rows: 8 << 20, Dim: 64, Changed: 0.05, LoadRate: 64 << 20, Quiet: 5 * time.Second, Rounds: 2, Target: 1.05}}
+var SwapCases = []SwapCase{{Rows: 8 << 20, Dim: 64, Changed: 0.05, LoadRate: 64 << 20, Quiet: 5 * time.Second, Rounds: 1, Target: 1.05}}
 
 // linger is how long the server keeps a version that has been replaced.
 const linger = 500 * time.Millisecond
