@@ -163,7 +163,7 @@ func (t *Table) Reinitialize(ids []int64, unixSec uint32) (had []bool, err error
 // remain). Empty Slots mean fresh optimizers. The last one of several equal ids wins.
 // An error leaves the table unchanged.
 func (t *Table) Restore(rows []Row) error {
-	if err := t.checkRows(rows); err != nil {
+	if err := t.CheckRows(rows); err != nil {
 		return err
 	}
 	ids := make([]int64, len(rows))
@@ -234,8 +234,8 @@ func (t *Table) Restore(rows []Row) error {
 	return nil
 }
 
-// checkRows refuses rows that no table of this layout holds.
-func (t *Table) checkRows(rows []Row) error {
+// CheckRows refuses rows that no table of this layout holds.
+func (t *Table) CheckRows(rows []Row) error {
 	for i := range rows {
 		switch r := &rows[i]; {
 		case r.ID == NoID:

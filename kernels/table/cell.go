@@ -3,47 +3,67 @@ package table
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"unsafe"
 )
 
-// cell is one row as it is stored, or that there is none.
-type cell struct {
-	has     bool
-	stored  []byte // valueBytes, of the holder; kept where there is no row
-	unixSec uint32
-	tag     uint64
-	row     uint32 // its number, where it was read from or written to
+// Cell is one row of a serving table as it is stored, or that there is none.
+type Cell struct {
+	Has     bool
+	Stored  []byte // the weights, in memory of the holder's; kept where there is no row
+	UnixSec uint32
+	Tag     uint64
+	Row     uint32 // its number, where it was read from or written to
 }
 
-// equal says whether both are the same row, or none.
-func (c *cell) equal(d *cell) bool {
-	return c.alike(d) && (!c.has || c.unixSec == d.unixSec && c.tag == d.tag)
+// NewCell is one without a row, with room for one.
+func (t *Table) NewCell() Cell {
+	// Of words, as compressors may want floats aligned.
+	words := make([]uint64, (t.valueBytes+7)/8)
+	return Cell{Stored: unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), t.valueBytes)}
 }
 
-// alike says whether both have the same weights, or none.
-func (c *cell) alike(d *cell) bool {
-	return c.has == d.has && (!c.has || bytes.Equal(c.stored, d.stored))
+// Equal says whether both are the same row, or none.
+func (c *Cell) Equal(d *Cell) bool {
+	return c.Alike(d) && (!c.Has || c.UnixSec == d.UnixSec && c.Tag == d.Tag)
 }
 
-// peek copies the row of hash to c, whose memory it uses.
-func (t *Table) peek(hash uint64, c *cell) bool {
+// Alike says whether both have the same weights, or none.
+func (c *Cell) Alike(d *Cell) bool {
+	return c.Has == d.Has && (!c.Has || bytes.Equal(c.Stored, d.Stored))
+}
+
+// Encode makes c a row of these weights, and none where the table skips zeros.
+func (t *Table) Encode(c *Cell, weights []float32) {
+	if c.Has = !t.cfg.SkipZero || !almostZero(weights); c.Has {
+		t.encode(c.Stored, weights)
+	}
+}
+
+// Decode makes weights of a row.
+func (t *Table) Decode(weights []float32, c *Cell) { t.show(weights, c.Stored, 0) }
+
+// Peek copies the row of an id to c, whose memory it uses.
+func (t *Table) Peek(id int64, c *Cell) bool {
+	hash := hashOf(id)
 	s := t.shardOf(hash)
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if c.row, c.has = s.find(hash); c.has {
-		copy(c.stored, t.stored(c.row))
-		c.unixSec, c.tag = *t.time(c.row), t.tag(c.row)
+	if c.Row, c.Has = s.find(hash); c.Has {
+		copy(c.Stored, t.stored(c.Row))
+		c.UnixSec, c.Tag = *t.time(c.Row), t.tag(c.Row)
 	}
-	return c.has
+	return c.Has
 }
 
-// poke makes the row of hash the one in c, and drops it where c has none. It fails only where too many
-// ids share the first bits of their hash.
-func (t *Table) poke(hash uint64, c *cell) error {
+// Poke makes the row of an id the one in c, whatever the limits are, and drops it where c has none. It fails
+// only with ErrCrowded.
+func (t *Table) Poke(id int64, c *Cell) error {
+	hash := hashOf(id)
 	s := t.shardOf(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !c.has {
+	if !c.Has {
 		t.removeRow(s, hash)
 		return nil
 	}
@@ -59,34 +79,51 @@ func (t *Table) poke(hash uint64, c *cell) error {
 			s.reformed()
 		}
 		if !ok {
-			return fmt.Errorf("table %s: %w: id %d found no place", t.cfg.Name, ErrCrowded, idOf(hash))
+			return fmt.Errorf("table %s: %w: id %d found no place", t.cfg.Name, ErrCrowded, id)
 		}
 		t.size.Add(1)
 		t.form.Add(1)
 	}
-	copy(t.stored(row), c.stored)
-	t.stamp(row, c.unixSec)
-	t.setTag(row, c.tag)
-	c.row = row
+	copy(t.stored(row), c.Stored)
+	t.stamp(row, c.UnixSec)
+	t.setTag(row, c.Tag)
+	c.Row = row
 	return nil
 }
 
-// hashesOf are those of the rows of a shard of which keep says so.
-func (t *Table) hashesOf(s *shard, keep func(row uint32) bool) (hashes []uint64) {
+// Parts is how many parts a table has for IDsOf.
+const Parts = shardCount
+
+// IDsOf are the ids of a part's rows, in no order: of those whose number keep wants; nil: of all.
+func (t *Table) IDsOf(part int, keep func(row uint32) bool) (ids []int64) {
+	s := &t.shards[part]
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	s.each(func(hash uint64, row uint32) bool {
 		if keep == nil || keep(row) {
-			hashes = append(hashes, hash)
+			ids = append(ids, idOf(hash))
 		}
 		return true
 	})
-	return hashes
+	return ids
 }
 
-// newCell is one without a row, with room for one.
-func (l *layout) newCell() cell {
-	// Of words, as compressors may want floats aligned.
-	words := make([]uint64, (l.valueBytes+7)/8)
-	return cell{stored: unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), l.valueBytes)}
+// IDs lists the first ids after one, ascending, at most limit of them, and whether more follow.
+func (t *Table) IDs(after int64, limit int) (ids []int64, more bool) { return t.page(after, limit) }
+
+// Numbered is how many numbers rows have had at once; those are below it.
+func (t *Table) Numbered() uint32 { return t.fresh.Load() }
+
+// CheckAssign is the error that Assign would return for its arguments alone.
+func (t *Table) CheckAssign(ids []int64, values []float32) error {
+	if err := t.checkBlock("assign", ids, values); err != nil {
+		return err
+	}
+	if i := notFinite(values); i >= 0 {
+		return fmt.Errorf("table %s: value of id %d is %g at position %d: it must be finite; nothing was assigned", t.cfg.Name, ids[i/t.dim], values[i], i%t.dim)
+	}
+	if slices.Contains(ids, NoID) {
+		return fmt.Errorf("table %s: assign of id %d, which is reserved; nothing was changed", t.cfg.Name, int64(NoID))
+	}
+	return nil
 }

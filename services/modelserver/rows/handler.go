@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
-	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/kernels/versions"
 )
 
 // Handler is the row protocol on the shards that a server has: lookups and scans. It
@@ -55,7 +55,7 @@ func (r Handler) LookupInto(_ context.Context, q *rowwire.LookupRequest, res *ro
 		if want != (exportID{}) {
 			m.Ask(time.Now())
 		}
-		if err = m.lookup(q, res); tries < 3 && errors.Is(err, table.ErrDropped) {
+		if err = m.lookup(q, res); tries < 3 && errors.Is(err, versions.ErrDropped) {
 			continue // another reading of the version has taken its place
 		}
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/kernels/versions"
 )
 
 const (
@@ -40,7 +41,7 @@ type Shard struct {
 	// Unfit is told of rows of deltas that are not finite, with the first's id; nil: nobody is.
 	Unfit func(table string, rows int, id int64)
 
-	tables   map[string]*table.Version
+	tables   map[string]*versions.Version
 	order    []string      // names of the tables, sorted
 	followed atomic.Bool   // deltas are written over the rows
 	step     atomic.Uint64 // of the newest delta
@@ -51,9 +52,9 @@ type Shard struct {
 }
 
 // has adds a table.
-func (m *Shard) has(t *table.Version) {
+func (m *Shard) has(t *versions.Version) {
 	if m.tables == nil {
-		m.tables = map[string]*table.Version{}
+		m.tables = map[string]*versions.Version{}
 	}
 	m.tables[t.Name()] = t
 	at, _ := slices.BinarySearch(m.order, t.Name())
@@ -206,7 +207,7 @@ func (m *Shard) lookup(r *rowwire.LookupRequest, out *rowwire.LookupResponse) er
 			}
 		}
 		if _, err := t.Lookup(q.IDs, out.ValuesOf(i, len(q.IDs)*t.Dim()), out.SeqsOf(i, len(q.IDs))); err != nil {
-			if errors.Is(err, table.ErrDropped) {
+			if errors.Is(err, versions.ErrDropped) {
 				return rowwire.Errorf(rowwire.NotFound, "%w: version %d of %s:ps_%d", err, m.Version, m.Model, m.Shard)
 			}
 			return rowwire.Errorf(rowwire.Invalid, "%w", err)

@@ -9,6 +9,7 @@ import (
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/kernels/versions"
 )
 
 // Tables are what the versions of one serving shard have in common: rows that are the same in several of
@@ -20,21 +21,21 @@ type Tables struct {
 
 type shared struct {
 	cfg      table.Config
-	versions *table.Versions
+	versions *versions.Table
 }
 
 // next begins a version of the table that cfg describes. One that the model declares otherwise than the
 // version before shares nothing with it.
-func (s *Tables) next(cfg table.Config) (*table.Version, error) {
+func (s *Tables) next(cfg table.Config) (*versions.Version, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.byName[cfg.Name]
 	if t == nil || !reflect.DeepEqual(t.cfg, cfg) {
-		versions, err := table.NewVersions(cfg)
+		all, err := versions.New(cfg)
 		if err != nil {
 			return nil, err
 		}
-		t = &shared{cfg, versions}
+		t = &shared{cfg, all}
 	}
 	v, err := t.versions.Next()
 	if err != nil {
@@ -48,7 +49,7 @@ func (s *Tables) next(cfg table.Config) (*table.Version, error) {
 }
 
 // drop ends a version.
-func (s *Tables) drop(v *table.Version) {
+func (s *Tables) drop(v *versions.Version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.byName[v.Name()]; v.Drop() && t.versions == v.Of() {

@@ -30,95 +30,120 @@ func reports(t *testing.T, b *mem.Bus, container string, task, number int32, ver
 		ModelName: "m", ServerType: "ps", Task: task, Replica: number, Container: container, GrpcAddress: "127.0.0.1:1", HttpAddress: "127.0.0.1:1", Stat: stat, Version: version}}}})
 }
 
+// turning is a keeper of a replica that answers by version 3, and is to have another one.
+type turning struct {
+	*testing.T
+	*keeper
+	bus  *mem.Bus
+	next *version
+}
+
+func startTurning(t *testing.T) *turning {
+	s, b := viewing(t, false)
+	s.Turn = time.Minute
+	w := &turning{t, s, b, &version{name: "m:ps_0", model: "m", sub: "ps_0", number: 4}}
+	threeReplicas(t, b, 4)
+	for n, name := range []string{"a", "c", "e"} {
+		w.reports(name, 0, int32(n), 3, replica.State_AVAILABLE)
+	}
+	w.reports("d", 1, 0, 3, replica.State_AVAILABLE)
+	synctest.Wait()
+	return w
+}
+
+func (w *turning) reports(container string, task, number int32, version int64, stat replica.State) {
+	reports(w.T, w.bus, container, task, number, version, stat)
+}
+
+func (w *turning) turn(ctx context.Context, container string) <-chan error {
+	w.Container = container
+	come := make(chan error, 1)
+	go func() { come <- w.keeper.turn(ctx, w.next) }()
+	synctest.Wait()
+	return come
+}
+
+func (w *turning) waits(come <-chan error, why string) {
+	w.Helper()
+	synctest.Wait()
+	select {
+	case err := <-come:
+		w.Fatalf("it does not wait for %s: %v", why, err)
+	default:
+	}
+}
+
+func (w *turning) goes(come <-chan error, why string) {
+	w.Helper()
+	synctest.Wait()
+	select {
+	case err := <-come:
+		if err != nil {
+			w.Fatal(err)
+		}
+	default:
+		w.Fatalf("it waits, though %s", why)
+	}
+}
+
+// answers has version 3 answer here.
+func (w *turning) answers() {
+	old := &version{name: "m:ps_0", model: "m", sub: "ps_0", number: 3, state: stateAvailable}
+	w.manager.models["m:ps_0"] = map[int64]*version{3: old, 4: w.next}
+}
+
 // A replica that answers reads the planned version once all before it have it or are lost; what says so are
-// the plan and what the replicas report. It waits a while for each, and no longer.
+// the plan and what the replicas report.
 func TestReplicasChangeVersionInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, b := viewing(t, false)
-		s.Turn = time.Minute
-		old := &version{name: "m:ps_0", model: "m", sub: "ps_0", number: 3, state: stateAvailable}
-		next := &version{name: "m:ps_0", model: "m", sub: "ps_0", number: 4}
-		threeReplicas(t, b, 4)
-		reports(t, b, "a", 0, 0, 3, replica.State_AVAILABLE)
-		reports(t, b, "c", 0, 1, 3, replica.State_AVAILABLE)
-		reports(t, b, "e", 0, 2, 3, replica.State_AVAILABLE)
-		reports(t, b, "d", 1, 0, 3, replica.State_AVAILABLE)
-		synctest.Wait()
-		turn := func(ctx context.Context) <-chan error {
-			come := make(chan error, 1)
-			go func() { come <- s.turn(ctx, next) }()
-			synctest.Wait()
-			return come
-		}
-		waits := func(come <-chan error, why string) {
-			t.Helper()
-			synctest.Wait()
-			select {
-			case err := <-come:
-				t.Fatalf("it does not wait for %s: %v", why, err)
-			default:
-			}
-		}
-		goes := func(come <-chan error, why string) {
-			t.Helper()
-			synctest.Wait()
-			select {
-			case err := <-come:
-				if err != nil {
-					t.Fatal(err)
-				}
-			default:
-				t.Fatalf("it waits, though %s", why)
-			}
-		}
-		goes(turn(t.Context()), "nothing answers here, and the sooner the better")
-		s.manager.models["m:ps_0"] = map[int64]*version{3: old, 4: next}
-		s.Container = "a"
-		goes(turn(t.Context()), "it is the first")
-		s.Container = "d"
-		goes(turn(t.Context()), "the plan has no such shard for it")
-		s.Container = "c"
-		come := turn(t.Context())
-		waits(come, "a, which has the version before")
-		reports(t, b, "a", 0, 0, 4, replica.State_LOADING)
-		waits(come, "a, which loads")
-		reports(t, b, "e", 0, 2, 4, replica.State_AVAILABLE)
-		waits(come, "a, whatever e does")
-		reports(t, b, "a", 0, 0, 4, replica.State_AVAILABLE)
-		goes(come, "a has it")
-		s.Container = "e"
-		come = turn(t.Context())
-		waits(come, "c")
-		appended(t, b, "replica", "m/ps:0/1", &replica.Event{Body: &replica.Event_Lost{Lost: &replica.Lost{Reason: "it is gone"}}})
-		goes(come, "c is lost")
+		w := startTurning(t)
+		w.goes(w.turn(t.Context(), "c"), "nothing answers here, and the sooner the better")
+		w.answers()
+		w.goes(w.turn(t.Context(), "a"), "it is the first")
+		w.goes(w.turn(t.Context(), "d"), "the plan has no such shard for it")
+		come := w.turn(t.Context(), "c")
+		w.waits(come, "a, which has the version before")
+		w.reports("a", 0, 0, 4, replica.State_LOADING)
+		w.waits(come, "a, which loads")
+		w.reports("e", 0, 2, 4, replica.State_AVAILABLE)
+		w.waits(come, "a, whatever e does")
+		w.reports("a", 0, 0, 4, replica.State_AVAILABLE)
+		w.goes(come, "a has it")
+		come = w.turn(t.Context(), "e")
+		w.waits(come, "c")
+		appended(t, w.bus, "replica", "m/ps:0/1", &replica.Event{Body: &replica.Event_Lost{Lost: &replica.Lost{Reason: "it is gone"}}})
+		w.goes(come, "c is lost")
+	})
+}
 
-		threeReplicas(t, b, 5)
-		reports(t, b, "c", 0, 1, 4, replica.State_AVAILABLE)
-		synctest.Wait()
-		next.number = 5
-		come = turn(t.Context())
+// A replica waits a while for each before it, and no longer; nor where the plan has moved on, or nobody wants it.
+func TestTurnsThatDoNotCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := startTurning(t)
+		w.answers()
+		come := w.turn(t.Context(), "e")
 		time.Sleep(50 * time.Second)
-		reports(t, b, "a", 0, 0, 5, replica.State_AVAILABLE)
+		w.reports("a", 0, 0, 4, replica.State_AVAILABLE)
 		synctest.Wait()
 		time.Sleep(50 * time.Second)
-		waits(come, "c, for which it has waited 50 s")
+		w.waits(come, "c, for which it has waited 50 s")
 		time.Sleep(11 * time.Second)
-		goes(come, "a minute is over")
-		come = turn(t.Context())
-		waits(come, "c")
-		threeReplicas(t, b, 6)
-		goes(come, "the plan is of another version")
-		next.number = 6
+		w.goes(come, "a minute is over")
+		come = w.turn(t.Context(), "e")
+		w.waits(come, "c")
+		threeReplicas(t, w.bus, 6)
+		w.goes(come, "the plan is of another version")
+		w.next.number = 6
 		ctx, cancel := context.WithCancel(t.Context())
-		come = turn(ctx)
-		waits(come, "a and c")
+		come = w.turn(ctx, "e")
+		w.waits(come, "a and c")
 		cancel()
 		if err := <-come; !errors.Is(err, context.Canceled) {
 			t.Errorf("nobody wants it: %v", err)
 		}
-		next.shard = -1
-		goes(turn(t.Context()), "an entry has no turns")
-		next.shard, s.Turn = 0, 0
-		goes(turn(t.Context()), "there are none")
+		w.next.shard = -1
+		w.goes(w.turn(t.Context(), "e"), "an entry has no turns")
+		w.next.shard, w.Turn = 0, 0
+		w.goes(w.turn(t.Context(), "e"), "there are none")
 	})
 }

@@ -1,15 +1,17 @@
-package table
+package versions
 
 import (
 	"slices"
 	"sync"
+
+	"github.com/monolith-go/monolith/kernels/table"
 )
 
-// Name is the name given to NewVersions.
+// Name is the name given to New.
 func (v *Version) Name() string { return v.set.Name() }
 
 // Of is what it is a version of.
-func (v *Version) Of() *Versions { return v.set }
+func (v *Version) Of() *Table { return v.set }
 
 // Dim is the number of weights per row.
 func (v *Version) Dim() int { return v.set.Dim() }
@@ -55,7 +57,7 @@ func (v *Version) lookupCovered(ids []int64, out []float32, tags []uint64) (foun
 		}
 		r.seqs = fit(r.seqs, len(r.left))
 		for i, at := range r.left {
-			r.seqs[i] = v.set.stripe(hashOf(ids[at])).Load()
+			r.seqs[i] = v.set.stripe(ids[at]).Load()
 		}
 		top := v.top.Load() // after seqs: what is written from now on shows in them
 		if top == nil {
@@ -67,7 +69,7 @@ func (v *Version) lookupCovered(ids []int64, out []float32, tags []uint64) (foun
 		}
 		again := r.left[:0]
 		for i, at := range r.left {
-			if seq := r.seqs[i]; seq&1 != 0 || v.set.stripe(hashOf(ids[at])).Load() != seq {
+			if seq := r.seqs[i]; seq&1 != 0 || v.set.stripe(ids[at]).Load() != seq {
 				again = append(again, at)
 				continue
 			}
@@ -102,7 +104,7 @@ type reading struct {
 var readings = sync.Pool{New: func() any { return new(reading) }}
 
 // walk reads the rows of left from the layers, the top one first.
-func (r *reading) walk(s *Versions, top *layer, ids []int64, dim int) {
+func (r *reading) walk(s *Table, top *layer, ids []int64, dim int) {
 	n := len(r.left)
 	r.got, r.gotTags, r.has = fit(r.got, n*dim), fit(r.gotTags, n), fit(r.has, n)
 	r.rest, r.ids, r.some, r.tags = fit(r.rest, n), fit(r.ids, n), fit(r.some, n*dim), fit(r.tags, n)
@@ -116,10 +118,11 @@ func (r *reading) walk(s *Versions, top *layer, ids []int64, dim int) {
 		if below == nil {
 			// A tag of 0 may be that of a row: whether there is one is for the count to say, or each id's.
 			found, _ := s.base.Lookup(r.ids[:m], some, tags)
+			var c table.Cell
 			for k, i := range r.rest {
 				copy(r.got[int(i)*dim:], some[k*dim:(k+1)*dim])
 				r.gotTags[i] = tags[k]
-				r.has[i] = found == m || found > 0 && (tags[k] != 0 || s.base.exists(r.ids[k]))
+				r.has[i] = found == m || found > 0 && (tags[k] != 0 || s.base.Peek(r.ids[k], &c))
 			}
 			return
 		}
@@ -150,17 +153,8 @@ func (r *reading) walk(s *Versions, top *layer, ids []int64, dim int) {
 	}
 }
 
-func (t *Table) exists(id int64) bool {
-	hash := hashOf(id)
-	s := t.shardOf(hash)
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	_, ok := s.find(hash)
-	return ok
-}
-
 // Rows is that of a table. Writers wait while it copies.
-func (v *Version) Rows(after int64, limit int) (rows []Row, more bool, err error) {
+func (v *Version) Rows(after int64, limit int) (rows []table.Row, more bool, err error) {
 	s := v.set
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -177,12 +171,12 @@ func (v *Version) Rows(after int64, limit int) (rows []Row, more bool, err error
 		if len(page) > limit {
 			page, more = page[:limit], true
 		}
-		rows := make([]Row, 0, len(page))
-		c := s.base.newCell()
+		rows := make([]table.Row, 0, len(page))
+		c := s.base.NewCell()
 		for _, id := range page {
-			if s.view(top, hashOf(id), &c); c.has {
-				r := Row{ID: id, Values: make([]float32, s.Dim()), UnixSec: c.unixSec, Tag: c.tag}
-				s.base.show(r.Values, c.stored, 0)
+			if s.view(top, id, &c); c.Has {
+				r := table.Row{ID: id, Values: make([]float32, s.Dim()), UnixSec: c.UnixSec, Tag: c.Tag}
+				s.base.Decode(r.Values, &c)
 				rows = append(rows, r)
 			}
 		}
@@ -197,13 +191,13 @@ func (v *Version) Rows(after int64, limit int) (rows []Row, more bool, err error
 
 // page lists ids behind one that any layer has, ascending, all that there are up to end; more: there may be
 // others behind it.
-func (s *Versions) page(top *layer, after int64, limit int) (ids []int64, end int64, more bool) {
+func (s *Table) page(top *layer, after int64, limit int) (ids []int64, end int64, more bool) {
 	for l := top; l != nil; l = l.below.Load() {
 		rows := l.rows.Load()
 		if rows == nil {
 			continue
 		}
-		some, others := rows.page(after, max(limit, 1))
+		some, others := rows.IDs(after, max(limit, 1))
 		ids = append(ids, some...)
 		if others && (!more || some[len(some)-1] < end) {
 			end, more = some[len(some)-1], true
@@ -216,4 +210,11 @@ func (s *Versions) page(top *layer, after int64, limit int) (ids []int64, end in
 		ids = ids[:at]
 	}
 	return ids, end, more
+}
+
+func fit[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n, n+n/4)
+	}
+	return s[:n]
 }

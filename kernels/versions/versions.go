@@ -1,8 +1,11 @@
-package table
+// Package versions keeps the rows of several versions of one serving table. What neighbours have in common is
+// there once, readers take no locks, and versions come and go in any order. adr/ says how.
+package versions
 
 import (
 	"errors"
 	"fmt"
+	"github.com/monolith-go/monolith/kernels/table"
 	"math"
 	"slices"
 	"sync"
@@ -16,30 +19,31 @@ var (
 	ErrLoading = errors.New("the newest version is being read")
 )
 
-// Versions are the rows of several versions of one serving table, each as if it had a table to itself. What
+// Table is the rows of several versions of one serving table, each as if it had a table to itself. What
 // two neighbours have in common is there once: the newest version's rows are a table, and each older
 // version has a layer that covers what is other in it than in the next newer one. A row is copied to the
-// layer of the version before when it is written over; see adr/0004.
+// layer of the version before when it is written over; see adr/0001.
 //
 // Any version may be written, by one goroutine each. Readers take no locks: those of the newest version read
 // the table alone, those of an older one its layers down to the table.
-type Versions struct {
-	base    *Table
-	stripes [1 << stripeBits]atomic.Uint32 // by hash: odd while what a version shows is moved
+type Table struct {
+	base    *table.Table
+	cfg     table.Config
+	stripes [1 << stripeBits]atomic.Uint32 // by id: odd while what a version shows is moved
 
 	mu   sync.RWMutex // writers of all versions, and whoever changes line
 	line []*Version   // the oldest first
-	old  cell         // scratch of whoever holds mu, as the next two
-	new  cell
-	next cell
+	old  table.Cell   // scratch of whoever holds mu, as the next two
+	new  table.Cell
+	next table.Cell
 }
 
 const stripeBits = 12
 
 // layer covers the rows of those below it. The lowest is the table of the newest version.
 type layer struct {
-	rows  atomic.Pointer[Table] // nil: none
-	below atomic.Pointer[layer] // nil: it is the lowest
+	rows  atomic.Pointer[table.Table] // nil: none
+	below atomic.Pointer[layer]       // nil: it is the lowest
 }
 
 // A layer's rows have a tag one greater than in a table of their own, so that 0 says that there is none,
@@ -48,7 +52,7 @@ const covered = math.MaxUint64
 
 // Version is one of them.
 type Version struct {
-	set  *Versions
+	set  *Table
 	top  atomic.Pointer[layer] // nil: it was dropped
 	load *loading              // what is known of its rows until it is whole; nil then
 }
@@ -59,41 +63,28 @@ type loading struct {
 	seen []uint64 // a bit for each row number of the table
 }
 
-// NewVersions is a table that cfg describes, without a version. There are no limits and no admission:
+// New is a table that cfg describes, without a version. There are no limits and no admission:
 // what a version has is decided elsewhere.
-func NewVersions(cfg Config) (*Versions, error) {
+func New(cfg table.Config) (*Table, error) {
 	if !cfg.Serving || cfg.Track || cfg.Admitter != nil || cfg.MaxRows != 0 || cfg.MaxBytes != 0 {
 		return nil, fmt.Errorf("table %s: versions are of serving tables, without limits, admission and lists of what was written", cfg.Name)
 	}
-	base, err := New(cfg)
+	base, err := table.New(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &Versions{base: base, old: base.newCell(), new: base.newCell(), next: base.newCell()}, nil
+	return &Table{base: base, cfg: cfg, old: base.NewCell(), new: base.NewCell(), next: base.NewCell()}, nil
 }
 
-// Name is the name given to NewVersions.
-func (s *Versions) Name() string { return s.base.Name() }
+// Name is the name given to New.
+func (s *Table) Name() string { return s.base.Name() }
 
 // Dim is the number of weights per row.
-func (s *Versions) Dim() int { return s.base.Dim() }
-
-// Bytes is the memory that all versions hold together.
-func (s *Versions) Bytes() int64 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	bytes := s.base.Bytes()
-	for _, v := range s.line {
-		if rows := v.top.Load().rows.Load(); rows != nil && rows != s.base {
-			bytes += rows.Bytes()
-		}
-	}
-	return bytes
-}
+func (s *Table) Dim() int { return s.base.Dim() }
 
 // Next begins a version that takes over the rows of the newest one. Restore gives it its own, and Whole
 // ends that; there is one of these at a time.
-func (s *Versions) Next() (*Version, error) {
+func (s *Table) Next() (*Version, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := &Version{set: s, load: &loading{took: s.base.Len() > 0}}
@@ -117,7 +108,7 @@ func (s *Versions) Next() (*Version, error) {
 
 // lowest is the table as a layer, each time another one: who finds that a version's top is what it was
 // knows that it was the newest one all the while.
-func (s *Versions) lowest() *layer {
+func (s *Table) lowest() *layer {
 	l := new(layer)
 	l.rows.Store(s.base)
 	return l
@@ -139,7 +130,7 @@ func (v *Version) Drop() (last bool) {
 	case newest && i > 0:
 		before := s.line[i-1]
 		cover := before.top.Load()
-		s.eachCovered(cover, func(hash uint64, c *cell) { _ = s.base.poke(hash, c) })
+		s.eachCovered(cover, func(id int64, c *table.Cell) { _ = s.base.Poke(id, c) })
 		bottom := s.lowest()
 		if i > 1 {
 			s.line[i-2].top.Load().below.Store(bottom)
@@ -150,9 +141,9 @@ func (v *Version) Drop() (last bool) {
 		if rows := cover.rows.Load(); rows == nil || rows.Len() == 0 {
 			cover.rows.Store(top.rows.Load())
 		} else {
-			s.eachCovered(top, func(hash uint64, c *cell) {
-				if !s.isCovered(cover, hash, &s.next) {
-					_ = s.cover(cover, hash, c)
+			s.eachCovered(top, func(id int64, c *table.Cell) {
+				if !s.isCovered(cover, id, &s.next) {
+					_ = s.cover(cover, id, c)
 				}
 			})
 		}
@@ -164,73 +155,76 @@ func (v *Version) Drop() (last bool) {
 
 // eachCovered calls f with each row that a layer covers, while readers of its id are kept off. The caller
 // holds mu.
-func (s *Versions) eachCovered(l *layer, f func(hash uint64, c *cell)) {
+func (s *Table) eachCovered(l *layer, f func(id int64, c *table.Cell)) {
 	rows := l.rows.Load()
 	if rows == nil {
 		return
 	}
-	for i := range rows.shards {
-		for _, hash := range rows.hashesOf(&rows.shards[i], nil) {
-			s.isCovered(l, hash, &s.new)
-			seq := s.stripe(hash)
+	for part := range table.Parts {
+		for _, id := range rows.IDsOf(part, nil) {
+			s.isCovered(l, id, &s.new)
+			seq := s.stripe(id)
 			seq.Add(1)
-			f(hash, &s.new)
+			f(id, &s.new)
 			seq.Add(1)
 		}
 	}
 }
 
-// isCovered gets the row that a layer has of hash, which may be that there is none in its version.
-func (s *Versions) isCovered(l *layer, hash uint64, c *cell) bool {
+// isCovered gets the row that a layer has of an id, which may be that there is none in its version.
+func (s *Table) isCovered(l *layer, id int64, c *table.Cell) bool {
 	rows := l.rows.Load()
-	if rows == nil || !rows.peek(hash, c) {
+	if rows == nil || !rows.Peek(id, c) {
 		return false
 	}
-	if c.has = c.tag != covered; c.has {
-		c.tag--
+	if c.Has = c.Tag != covered; c.Has {
+		c.Tag--
 	}
 	return true
 }
 
-// cover gives a layer a row of hash, or that there is none in its version.
-func (s *Versions) cover(l *layer, hash uint64, c *cell) error {
+// cover gives a layer a row of an id, or that there is none in its version.
+func (s *Table) cover(l *layer, id int64, c *table.Cell) error {
 	rows := l.rows.Load()
 	if rows == nil {
-		cfg := s.base.cfg
+		cfg := s.cfg
 		cfg.Capacity = 0
 		var err error
-		if rows, err = New(cfg); err != nil {
+		if rows, err = table.New(cfg); err != nil {
 			return err
 		}
 		l.rows.Store(rows)
 	}
 	as := *c
-	if as.has = true; c.has {
-		as.tag++
+	if as.Has = true; c.Has {
+		as.Tag++
 	} else {
-		as.unixSec, as.tag = 0, covered
+		as.UnixSec, as.Tag = 0, covered
 	}
-	return rows.poke(hash, &as)
+	return rows.Poke(id, &as)
 }
 
 // uncover has a layer show what is below it.
-func (s *Versions) uncover(l *layer, hash uint64) {
+func (s *Table) uncover(l *layer, id int64) {
 	if rows := l.rows.Load(); rows != nil {
-		_ = rows.poke(hash, &cell{})
+		_ = rows.Poke(id, &table.Cell{})
 	}
 }
 
 // view gets what a version shows that has this top layer. The caller holds mu.
-func (s *Versions) view(l *layer, hash uint64, c *cell) {
+func (s *Table) view(l *layer, id int64, c *table.Cell) {
 	for ; ; l = l.below.Load() {
 		if l.below.Load() == nil {
-			s.base.peek(hash, c)
+			s.base.Peek(id, c)
 			return
 		}
-		if s.isCovered(l, hash, c) {
+		if s.isCovered(l, id, c) {
 			return
 		}
 	}
 }
 
-func (s *Versions) stripe(hash uint64) *atomic.Uint32 { return &s.stripes[hash>>(64-stripeBits)] }
+// stripe is that of an id, by the upper bits of a product that spreads neighbours.
+func (s *Table) stripe(id int64) *atomic.Uint32 {
+	return &s.stripes[uint64(id)*0x9e3779b97f4a7c15>>(64-stripeBits)]
+}

@@ -1,8 +1,10 @@
-package table
+package versions
 
 import (
 	"fmt"
 	"slices"
+
+	"github.com/monolith-go/monolith/kernels/table"
 )
 
 const (
@@ -14,56 +16,56 @@ const (
 	packedUpTo = 1 << 17
 )
 
-// set makes version i show x for hash, and no other version anything else than it did. same says what
+// set makes version i show x for an id, and no other version anything else than it did. same says what
 // need not be written. The caller holds mu; x is not one of the scratch cells but new.
-func (s *Versions) set(i int, hash uint64, x *cell, same func(a, b *cell) bool) (err error) {
+func (s *Table) set(i int, id int64, x *table.Cell, same func(a, b *table.Cell) bool) (err error) {
 	v, top := s.line[i], s.line[i].top.Load()
 	newest := i == len(s.line)-1
-	s.view(top, hash, &s.old)
+	s.view(top, id, &s.old)
 	if same(&s.old, x) {
 		if newest {
 			v.saw(&s.old)
 		}
 		return nil
 	}
-	seq := s.stripe(hash)
+	seq := s.stripe(id)
 	seq.Add(1)
 	defer seq.Add(1)
 	var before *layer
 	again := false // x is what the version before shows
 	if i > 0 {
 		before = s.line[i-1].top.Load()
-		if s.isCovered(before, hash, &s.next) {
-			again = s.next.equal(x)
-		} else if err := s.cover(before, hash, &s.old); err != nil {
+		if s.isCovered(before, id, &s.next) {
+			again = s.next.Equal(x)
+		} else if err := s.cover(before, id, &s.old); err != nil {
 			return err // rather an old row in this version than a new one in that
 		}
 	}
 	if newest {
-		if err = s.base.poke(hash, x); err == nil {
+		if err = s.base.Poke(id, x); err == nil {
 			v.saw(x)
 		}
-	} else if s.view(top.below.Load(), hash, &s.next); s.next.equal(x) {
-		s.uncover(top, hash)
+	} else if s.view(top.below.Load(), id, &s.next); s.next.Equal(x) {
+		s.uncover(top, id)
 	} else {
-		err = s.cover(top, hash, x)
+		err = s.cover(top, id, x)
 	}
 	if err == nil && again {
-		s.uncover(before, hash)
+		s.uncover(before, id)
 	}
 	return err
 }
 
 // saw notes that a row of the table is the version's own.
-func (v *Version) saw(c *cell) {
-	if v.load == nil || !c.has {
+func (v *Version) saw(c *table.Cell) {
+	if v.load == nil || !c.Has {
 		return
 	}
 	l := v.load
-	if at := int(c.row / 64); at >= len(l.seen) {
+	if at := int(c.Row / 64); at >= len(l.seen) {
 		l.seen = slices.Grow(l.seen, at+1-len(l.seen))[:at+1]
 	}
-	l.seen[c.row/64] |= 1 << (c.row % 64)
+	l.seen[c.Row/64] |= 1 << (c.Row % 64)
 }
 
 // each calls f with the version's place, some rows at a time, as other writers may come between.
@@ -94,17 +96,17 @@ func (v *Version) each(n int, f func(i, row int) error) error {
 }
 
 // shrink lets the memory of layers go that cover nothing any more.
-func (s *Versions) shrink() {
+func (s *Table) shrink() {
 	for _, v := range s.line[:len(s.line)-1] {
 		top := v.top.Load()
-		if rows := top.rows.Load(); rows != nil && rows.Len() == 0 && rows.fresh.Load() > keptCover {
+		if rows := top.rows.Load(); rows != nil && rows.Len() == 0 && rows.Numbered() > keptCover {
 			top.rows.Store(nil)
 		}
 	}
 }
 
 // alone runs f where v is the only version, whose rows are the table's.
-func (v *Version) alone(f func(*Table) error) (was bool, err error) {
+func (v *Version) alone(f func(*table.Table) error) (was bool, err error) {
 	s := v.set
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -118,63 +120,47 @@ func (v *Version) dropped() error { return fmt.Errorf("table %s: %w", v.set.Name
 
 // Assign is that of a table. An error that is not ErrCrowded leaves the version unchanged.
 func (v *Version) Assign(ids []int64, values []float32, unixSec uint32, tag uint64) error {
-	if was, err := v.alone(func(t *Table) error { return t.Assign(ids, values, unixSec, tag) }); was {
+	if was, err := v.alone(func(t *table.Table) error { return t.Assign(ids, values, unixSec, tag) }); was {
 		return err
 	}
 	t := v.set.base
-	if err := t.checkBlock("assign", ids, values); err != nil {
+	if err := t.CheckAssign(ids, values); err != nil {
 		return err
-	}
-	if i := notFinite(values); i >= 0 {
-		return fmt.Errorf("table %s: value of id %d is %g at position %d: it must be finite; nothing was assigned", t.cfg.Name, ids[i/t.dim], values[i], i%t.dim)
-	}
-	if slices.Contains(ids, NoID) {
-		return fmt.Errorf("table %s: assign of id %d, which is reserved; nothing was changed", t.cfg.Name, int64(NoID))
 	}
 	return v.each(len(ids), func(i, row int) error {
 		x := &v.set.new
-		x.has, x.unixSec, x.tag = true, unixSec, tag
-		v.encode(x, values[row*t.dim:(row+1)*t.dim])
-		return v.set.set(i, hashOf(ids[row]), x, (*cell).equal)
+		x.UnixSec, x.Tag = unixSec, tag
+		t.Encode(x, values[row*t.Dim():(row+1)*t.Dim()])
+		return v.set.set(i, ids[row], x, (*table.Cell).Equal)
 	})
-}
-
-// encode makes c the row of these weights, none where the table keeps no zeros.
-func (v *Version) encode(c *cell, weights []float32) {
-	t := v.set.base
-	if t.cfg.SkipZero && almostZero(weights) {
-		c.has = false
-		return
-	}
-	t.encode(c.stored, weights)
 }
 
 // Remove drops rows of the version.
 func (v *Version) Remove(ids []int64) {
-	if was, _ := v.alone(func(t *Table) error { t.Remove(ids); return nil }); was {
+	if was, _ := v.alone(func(t *table.Table) error { t.Remove(ids); return nil }); was {
 		return
 	}
 	_ = v.each(len(ids), func(i, row int) error {
 		x := &v.set.new
-		x.has = false
-		return v.set.set(i, hashOf(ids[row]), x, (*cell).equal)
+		x.Has = false
+		return v.set.set(i, ids[row], x, (*table.Cell).Equal)
 	})
 }
 
 // Restore gives a version that is not whole rows of its own. One whose weights are those that it took over
 // stays as it is, with its time and tag.
-func (v *Version) Restore(rows []Row) error {
-	if was, err := v.alone(func(t *Table) error { return t.Restore(rows) }); was {
+func (v *Version) Restore(rows []table.Row) error {
+	if was, err := v.alone(func(t *table.Table) error { return t.Restore(rows) }); was {
 		return err
 	}
-	if err := v.set.base.checkRows(rows); err != nil {
+	if err := v.set.base.CheckRows(rows); err != nil {
 		return err
 	}
 	return v.each(len(rows), func(i, row int) error {
 		x, r := &v.set.new, &rows[row]
-		x.has, x.unixSec, x.tag = true, r.UnixSec, r.Tag
-		v.encode(x, r.Values)
-		return v.set.set(i, hashOf(r.ID), x, (*cell).alike)
+		x.UnixSec, x.Tag = r.UnixSec, r.Tag
+		v.set.base.Encode(x, r.Values)
+		return v.set.set(i, r.ID, x, (*table.Cell).Alike)
 	})
 }
 
@@ -186,12 +172,12 @@ func (v *Version) Whole() error {
 			at := int(row / 64)
 			return at < len(v.load.seen) && v.load.seen[at]>>(row%64)&1 != 0
 		}
-		for i := range s.base.shards {
-			gone := s.base.hashesOf(&s.base.shards[i], func(row uint32) bool { return !seen(row) })
+		for part := range table.Parts {
+			gone := s.base.IDsOf(part, func(row uint32) bool { return !seen(row) })
 			err := v.each(len(gone), func(i, row int) error {
 				x := &s.new
-				x.has = false
-				return s.set(i, gone[row], x, (*cell).equal)
+				x.Has = false
+				return s.set(i, gone[row], x, (*table.Cell).Equal)
 			})
 			if err != nil {
 				return err
@@ -208,21 +194,21 @@ func (v *Version) Whole() error {
 }
 
 // pack makes a layer anew that will hardly grow any more, as great as it need be. Of great ones little is gained.
-func (s *Versions) pack(l *layer) error {
+func (s *Table) pack(l *layer) error {
 	old := l.rows.Load()
 	if old == nil || old.Len() == 0 || old.Len() > packedUpTo {
 		return nil
 	}
-	cfg := s.base.cfg
+	cfg := s.cfg
 	cfg.Capacity = old.Len()
-	rows, err := New(cfg)
+	rows, err := table.New(cfg)
 	if err != nil {
 		return err
 	}
-	for i := range old.shards {
-		for _, hash := range old.hashesOf(&old.shards[i], nil) {
-			old.peek(hash, &s.new)
-			if err := rows.poke(hash, &s.new); err != nil {
+	for part := range table.Parts {
+		for _, id := range old.IDsOf(part, nil) {
+			old.Peek(id, &s.new)
+			if err := rows.Poke(id, &s.new); err != nil {
 				return nil // the one that is there has room
 			}
 		}
