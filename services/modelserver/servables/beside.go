@@ -17,7 +17,7 @@ import (
 
 // shared has the rows of a shard in memory once: as a shard that is served, and as what an entry beside it
 // has of its own. So what is pushed to the shard is what the entry answers with. They last while one of
-// both is served, and until the collector has found that neither is.
+// both is served.
 type shared struct {
 	mu   sync.Mutex
 	read map[exportLocation]*reading
@@ -30,13 +30,13 @@ type reading struct {
 	rows  weak.Pointer[servable]
 }
 
-// load is loadPS, unless the rows are there.
+// load is loadPS, unless the rows are there. Who gets them releases them.
 func (s *shared) load(at exportLocation, loadPS func() (*servable, error)) (*servable, error) {
 	r := s.enter(at)
 	defer s.leave(r)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if g := r.rows.Value(); g != nil {
+	if g := r.rows.Value(); g != nil && g.retain() {
 		return g, nil
 	}
 	g, err := loadPS()

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
@@ -39,6 +40,8 @@ type servable struct {
 	ps    *rows.Shard
 	// leave ends the use of the shelf that ps shares with other versions.
 	leave func()
+	// others is how many use it besides the first; negative: nobody does any more.
+	others atomic.Int64
 	// own are an entry's shards that were read with it: it needs nobody else.
 	own []*servable
 

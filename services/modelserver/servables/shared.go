@@ -52,8 +52,24 @@ func (s *shelves) enter(key sharing) (b *shelf, leave func()) {
 	})
 }
 
-// release lets the rows of g go. Nobody may be answered from it any more.
+// retain adds a user to g, whose rows have not been let go; ok says whether that is so.
+func (g *servable) retain() (ok bool) {
+	for {
+		n := g.others.Load()
+		if n < 0 {
+			return false
+		}
+		if g.others.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// release ends one use of g: with the last one its rows go, and nobody may be answered from it any more.
 func (g *servable) release() {
+	if g.others.Add(-1) >= 0 {
+		return
+	}
 	if g.ps != nil && g.leave != nil {
 		g.ps.Drop()
 		g.leave()

@@ -197,3 +197,33 @@ func TestLettingGoWaitsForWhoAsks(t *testing.T) {
 		s.lives.Wait()
 	})
 }
+
+// Rows that two have go with the later one; what has gone is read again.
+func TestRowsOfTwo(t *testing.T) {
+	dir := t.TempDir()
+	exportShards(t, dir, "j", 1, 10)
+	r := newReads(1<<30, 0)
+	s := &shared{read: map[exportLocation]*reading{}}
+	load := func() *servable {
+		g, err := s.load(exportLocation{filepath.Join(dir, "ps_0"), 1}, func() (*servable, error) {
+			return r.loadPS(t.Context(), "m", filepath.Join(dir, "ps_0"), 0, 1, "", target{numPS: 1})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	a, b := load(), load()
+	if a != b {
+		t.Fatal("the rows are there twice")
+	}
+	a.release()
+	shows(t, b, 1, 10)
+	b.release()
+	c := load()
+	if c == b {
+		t.Fatal("rows that went are handed out")
+	}
+	shows(t, c, 1, 10)
+	c.release()
+}
