@@ -33,8 +33,7 @@ func (t *Table) assign(what string, ids []int64, values []float32, unixSec uint3
 	}
 	most := vec.MaxAbs(values)
 	if !(most <= math.MaxFloat32) { // those too that a later equal id replaces
-		i := notFinite(values)
-		return fmt.Errorf("table %s: value of id %d is %g at position %d: it must be finite; nothing was assigned", t.cfg.Name, ids[i/t.dim], values[i], i%t.dim)
+		return t.CheckAssign(ids, values)
 	}
 	if add && !(max(most, vec.MaxAbs(p.sums)) <= MaxGradient) {
 		return fmt.Errorf("table %s: assign_add of a value beyond ±%g: give smaller ones; nothing was assigned", t.cfg.Name, float32(MaxGradient))

@@ -1,7 +1,6 @@
 package table
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -21,16 +20,6 @@ func (t *Table) NewCell() Cell {
 	// Of words, as compressors may want floats aligned.
 	words := make([]uint64, (t.valueBytes+7)/8)
 	return Cell{Stored: unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), t.valueBytes)}
-}
-
-// Equal says whether both are the same row, or none.
-func (c *Cell) Equal(d *Cell) bool {
-	return c.Alike(d) && (!c.Has || c.UnixSec == d.UnixSec && c.Tag == d.Tag)
-}
-
-// Alike says whether both have the same weights, or none.
-func (c *Cell) Alike(d *Cell) bool {
-	return c.Has == d.Has && (!c.Has || bytes.Equal(c.Stored, d.Stored))
 }
 
 // Encode makes c a row of these weights, and none where the table skips zeros.
@@ -107,12 +96,6 @@ func (t *Table) IDsOf(part int, keep func(row uint32) bool) (ids []int64) {
 	})
 	return ids
 }
-
-// IDs lists the first ids after one, ascending, at most limit of them, and whether more follow.
-func (t *Table) IDs(after int64, limit int) (ids []int64, more bool) { return t.page(after, limit) }
-
-// Numbered is how many numbers rows have had at once; those are below it.
-func (t *Table) Numbered() uint32 { return t.fresh.Load() }
 
 // CheckAssign is the error that Assign would return for its arguments alone.
 func (t *Table) CheckAssign(ids []int64, values []float32) error {

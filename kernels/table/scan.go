@@ -14,7 +14,7 @@ import (
 // consistent in itself; rows added or removed between two calls may or may not appear.
 func (t *Table) Rows(after int64, limit int) (rows []Row, more bool) {
 	for {
-		ids, more := t.page(after, max(limit, 0))
+		ids, more := t.IDs(after, max(limit, 0))
 		rows := make([]Row, 0, len(ids))
 		for _, id := range ids {
 			if row, ok := t.row(id); ok {
@@ -28,10 +28,10 @@ func (t *Table) Rows(after int64, limit int) (rows []Row, more bool) {
 	}
 }
 
-// page lists the first ids after one, ascending, at most limit of them, and whether more
+// IDs lists the first ids after one, ascending, at most limit of them, and whether more
 // follow. A table that has not changed since the last page is sorted, once; of one that
 // changes from page to page only the page is put in order.
-func (t *Table) page(after int64, limit int) (ids []int64, more bool) {
+func (t *Table) IDs(after int64, limit int) (ids []int64, more bool) {
 	t.sortMu.Lock()
 	form := t.form.Load()
 	still := t.sortAt == form || t.pagedAt == form

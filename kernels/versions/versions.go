@@ -43,6 +43,7 @@ const stripeBits = 12
 // layer covers the rows of those below it. The lowest is the table of the newest version.
 type layer struct {
 	rows  atomic.Pointer[table.Table] // nil: none
+	most  int                         // rows that it had since it had none; mu guards it
 	below atomic.Pointer[layer]       // nil: it is the lowest
 }
 

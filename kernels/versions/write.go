@@ -1,6 +1,7 @@
 package versions
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -36,7 +37,7 @@ func (s *Table) set(i int, id int64, x *table.Cell, same func(a, b *table.Cell) 
 	if i > 0 {
 		before = s.line[i-1].top.Load()
 		if s.isCovered(before, id, &s.next) {
-			again = s.next.Equal(x)
+			again = equal(&s.next, x)
 		} else if err := s.cover(before, id, &s.old); err != nil {
 			return err // rather an old row in this version than a new one in that
 		}
@@ -45,7 +46,7 @@ func (s *Table) set(i int, id int64, x *table.Cell, same func(a, b *table.Cell) 
 		if err = s.base.Poke(id, x); err == nil {
 			v.saw(x)
 		}
-	} else if s.view(top.below.Load(), id, &s.next); s.next.Equal(x) {
+	} else if s.view(top.below.Load(), id, &s.next); equal(&s.next, x) {
 		s.uncover(top, id)
 	} else {
 		err = s.cover(top, id, x)
@@ -54,6 +55,16 @@ func (s *Table) set(i int, id int64, x *table.Cell, same func(a, b *table.Cell) 
 		s.uncover(before, id)
 	}
 	return err
+}
+
+// equal says whether both are the same row, or none.
+func equal(a, b *table.Cell) bool {
+	return alike(a, b) && (!a.Has || a.UnixSec == b.UnixSec && a.Tag == b.Tag)
+}
+
+// alike says whether both have the same weights, or none.
+func alike(a, b *table.Cell) bool {
+	return a.Has == b.Has && (!a.Has || bytes.Equal(a.Stored, b.Stored))
 }
 
 // saw notes that a row of the table is the version's own.
@@ -99,8 +110,14 @@ func (v *Version) each(n int, f func(i, row int) error) error {
 func (s *Table) shrink() {
 	for _, v := range s.line[:len(s.line)-1] {
 		top := v.top.Load()
-		if rows := top.rows.Load(); rows != nil && rows.Len() == 0 && rows.Numbered() > keptCover {
+		rows := top.rows.Load()
+		if rows == nil {
+			continue
+		}
+		n := rows.Len()
+		if top.most = max(top.most, n); n == 0 && top.most > keptCover {
 			top.rows.Store(nil)
+			top.most = 0
 		}
 	}
 }
@@ -131,7 +148,7 @@ func (v *Version) Assign(ids []int64, values []float32, unixSec uint32, tag uint
 		x := &v.set.new
 		x.UnixSec, x.Tag = unixSec, tag
 		t.Encode(x, values[row*t.Dim():(row+1)*t.Dim()])
-		return v.set.set(i, ids[row], x, (*table.Cell).Equal)
+		return v.set.set(i, ids[row], x, equal)
 	})
 }
 
@@ -143,7 +160,7 @@ func (v *Version) Remove(ids []int64) {
 	_ = v.each(len(ids), func(i, row int) error {
 		x := &v.set.new
 		x.Has = false
-		return v.set.set(i, ids[row], x, (*table.Cell).Equal)
+		return v.set.set(i, ids[row], x, equal)
 	})
 }
 
@@ -160,7 +177,7 @@ func (v *Version) Restore(rows []table.Row) error {
 		x, r := &v.set.new, &rows[row]
 		x.UnixSec, x.Tag = r.UnixSec, r.Tag
 		v.set.base.Encode(x, r.Values)
-		return v.set.set(i, r.ID, x, (*table.Cell).Alike)
+		return v.set.set(i, r.ID, x, alike)
 	})
 }
 
@@ -177,7 +194,7 @@ func (v *Version) Whole() error {
 			err := v.each(len(gone), func(i, row int) error {
 				x := &s.new
 				x.Has = false
-				return s.set(i, gone[row], x, (*table.Cell).Equal)
+				return s.set(i, gone[row], x, equal)
 			})
 			if err != nil {
 				return err
