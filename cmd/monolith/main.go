@@ -104,7 +104,7 @@ func newRoot() *cobra.Command {
 		c.GroupID = "look"
 		root.AddCommand(c)
 	}
-	for _, c := range cli.Commands() {
+	for _, c := range append(cli.Commands(), jobs.TPURunnerCommand()) {
 		c.GroupID = "compat"
 		root.AddCommand(c)
 	}

@@ -30,6 +30,7 @@ type Options struct {
 	TimeField string  // seconds since 1970 where the record has it; empty: none is looked at
 	Serving   bool    // only what a prediction needs is read: labels are 0, samples have no weights, and rules do not apply
 	Measure   bool    // rules that go by chance do not apply, nor what they correct
+	Lines     bool    // what records say of samples beside the model's fields is kept, see [Line]
 }
 
 // What a decoder keeps between records.
@@ -65,6 +66,9 @@ type Decoder struct {
 	text    []byte           // strings of this record that had to be decoded
 	strange [][]byte         // its undeclared keys
 	nesting []byte           // the brackets that are open
+
+	lineAt [lineParts]int // where a Line's parts are found
+	lines  []Line         // of the samples of the batch that is filled
 
 	from    Position
 	nth     int // sample of the record, from 1
@@ -130,6 +134,9 @@ func New(spec *model.ModelSpec, o Options) *Decoder {
 	if o.TimeField != "" {
 		d.time = d.declare(o.TimeField)
 	}
+	if o.Lines {
+		d.declareLine()
+	}
 	if o.Format.message() >= MonolithExample {
 		d.monolith()
 	}
@@ -187,6 +194,7 @@ func (d *Decoder) Into(b *runtime.Batch, record []byte, from Position) error {
 	d.from, d.nth = from, 0
 	clear(d.dropped)
 	mark := b.Len()
+	d.lines = d.lines[:min(mark, len(d.lines))]
 	var err error
 	switch d.options.Format {
 	case JSON:
@@ -198,6 +206,7 @@ func (d *Decoder) Into(b *runtime.Batch, record []byte, from Position) error {
 	}
 	if err != nil {
 		b.Truncate(mark)
+		d.lines = d.lines[:min(mark, len(d.lines))]
 		clear(d.dropped)
 	}
 	return err

@@ -119,7 +119,9 @@ func (d *Decoder) addTo(b *runtime.Batch, err error) error {
 	}
 	if err == nil && learnt {
 		d.weigh()
-		err = b.Add(d.sample)
+		if err = b.Add(d.sample); err == nil && d.options.Lines {
+			d.lines = append(d.lines, d.readLine())
+		}
 	}
 	if f := d.options.Format; err != nil && (f.framing() != unframed || f.message() == ExampleBatch) {
 		err = fmt.Errorf("sample %d: %w", d.nth, err)

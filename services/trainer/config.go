@@ -19,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services/trainer/hostcall"
 	"github.com/monolith-go/monolith/services/trainer/source"
 	"github.com/monolith-go/monolith/services/trainer/step"
 	"github.com/monolith-go/monolith/services/trainer/warm"
@@ -80,6 +81,9 @@ type Config struct {
 	// CheckpointEvery is the time between checkpoints, 0: only on request. The flag's
 	// default is 60 s.
 	CheckpointEvery time.Duration
+	// CheckpointSteps is the number of steps after which a checkpoint is made, at the first look behind
+	// them. Default 0: checkpoints go by the clock alone.
+	CheckpointSteps int64
 	// ExportEvery makes every n-th checkpoint of the clock an export too; those at the
 	// job's start and end always are. Default 1.
 	ExportEvery int
@@ -115,6 +119,8 @@ type Config struct {
 	// DumpFeatures writes the features of all that this trainer learns into features/ in Dir. Default: only
 	// when the job is asked for some.
 	DumpFeatures bool
+	// HostCall says of which steps TensorBoard is told more than figures. Default: of none.
+	HostCall hostcall.Config
 	// ActionEvery is how often the chief looks for the original's file monolith_action in Dir. Default 0: never.
 	ActionEvery time.Duration
 
@@ -163,6 +169,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.Deterministic, "deterministic", c.Deterministic, "learn in one fixed order, to equal bits")
 	fs.BoolVar(&c.StopAtEnd, "stop-at-end", c.StopAtEnd, "end the job at the end of the topic as it is now")
 	fs.DurationVar(&c.CheckpointEvery, "checkpoint-every", c.CheckpointEvery, "time between checkpoints, 0 for none")
+	fs.Int64Var(&c.CheckpointSteps, "checkpoint-steps", c.CheckpointSteps, "make a checkpoint once so many steps are learnt since the last one; 0: by the clock alone")
 	fs.IntVar(&c.ExportEvery, "export-every", c.ExportEvery, "every n-th checkpoint is an export")
 	fs.IntVar(&c.Keep, "keep-checkpoints", c.Keep, "checkpoints and exports kept on disk")
 	fs.DurationVar(&c.KeepEvery, "keep-checkpoint-every", c.KeepEvery, "beside those, keep one checkpoint in this time until it is released, as the original does every 24h; 0: none")
@@ -173,6 +180,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.InsecureController, "insecure-controller", c.InsecureController, "serve the controller in plain text, beyond this machine, too")
 	fs.StringVar(&c.SummaryDir, "summary-dir", c.SummaryDir, "`folder` for TensorBoard: figures as event files, every 10s, below it a folder for each trainer. Empty: none")
 	fs.BoolVar(&c.DumpFeatures, "dump-features", c.DumpFeatures, "write the features of all that is learnt as Monolith's ExampleBatch files into features/ in --dir; monolith job dump asks for some")
+	c.HostCall.Register(fs)
 	fs.DurationVar(&c.ActionEvery, "action-every", c.ActionEvery, "time between looks for the original's file monolith_action in --dir, which it did every 60s; 0: never")
 	fs.Float64SliceVar(&c.LabelRange, "label-range", c.LabelRange, "least and greatest `min,max` of the label's field; a record beyond is parked. Empty: any number")
 	fs.StringVar(&c.TimeField, "time-field", c.TimeField, "`field` that must hold whole seconds since 1970 where a record has it. Empty: none")
@@ -211,6 +219,7 @@ func (c *Config) Validate() error {
 	check(c.Pipeline == 0 || c.Pipeline == 1, "pipeline must be 0 or 1, not %d", c.Pipeline)
 	check(c.RecordAhead > 0, "record-ahead must be positive, not %v", c.RecordAhead)
 	check(c.CheckpointEvery >= 0, "checkpoint-every %v is negative", c.CheckpointEvery)
+	check(c.CheckpointSteps >= 0, "checkpoint-steps %d is negative", c.CheckpointSteps)
 	check(c.ExportEvery > 0, "export-every must be 1 or more, not %d", c.ExportEvery)
 	check(c.Keep > 0 && c.Keep <= maxKeep, "keep-checkpoints must be 1 to %d, not %d", maxKeep, c.Keep)
 	check(c.KeepEvery == 0 || c.KeepEvery >= time.Second, "keep-checkpoint-every must be 0 or 1s and more, not %v", c.KeepEvery)
@@ -221,6 +230,7 @@ func (c *Config) Validate() error {
 		_, _, err := net.SplitHostPort(c.Controller)
 		check(err == nil, "controller %q must be host:port: %v", c.Controller, err)
 	}
+	errs = append(errs, c.HostCall.Validate())
 	check(validRange(c.LabelRange), "label-range must be two numbers, the least and the greatest, not %v", c.LabelRange)
 	return errors.Join(errs...)
 }

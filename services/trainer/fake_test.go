@@ -346,7 +346,7 @@ func (s *fakeShard) checkIDs(r *rowwire.ApplyRequest, got learntRange, ids []int
 func (s *fakeShard) Offsets(context.Context, *rowwire.OffsetsRequest) (*rowwire.OffsetsResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &rowwire.OffsetsResponse{Epoch: s.epoch, Turn: s.now.turn, Generation: s.gen, Next: maps.Clone(s.now.next)}, nil
+	return &rowwire.OffsetsResponse{Epoch: s.epoch, Step: s.now.turn, Turn: s.now.turn, Generation: s.gen, Next: maps.Clone(s.now.next)}, nil
 }
 
 func (s *fakeShard) Scan(context.Context, *rowwire.ScanRequest) (*rowwire.ScanResponse, error) {
@@ -482,7 +482,7 @@ func (s *fakeShard) snapshot(_ context.Context, payload []byte) ([]byte, error) 
 		s.kept = map[int64]memory{}
 	}
 	s.kept[r.Checkpoint] = s.now.clone()
-	return protojson.Marshal(&training.ShardFile{Shard: uint32(s.index), Path: path, Epoch: s.epoch, Hash: m.Hash, Crc32C: m.Files})
+	return protojson.Marshal(&training.ShardFile{Shard: uint32(s.index), Path: path, Epoch: s.epoch, Step: s.now.turn, Hash: m.Hash, Crc32C: m.Files})
 }
 
 // checkBooks fails unless the ranges tile every partition from 0 to its end, once.

@@ -9,7 +9,7 @@ import (
 
 // input says how the records of the configuration are read, which Validate has accepted.
 func (c *Config) input() input.Options {
-	o := input.Options{TimeField: c.TimeField}
+	o := input.Options{TimeField: c.TimeField, Lines: c.HostCall.Dir != ""}
 	o.Format, _ = input.ParseFormat(cmp.Or(c.Format, input.JSON.String()))
 	if len(c.LabelRange) == 2 {
 		o.Min, o.Max = c.LabelRange[0], c.LabelRange[1]

@@ -14,7 +14,7 @@ func (s *Server) chief() *chief.Trainer {
 			Lease: s.lease("chief"), Dir: s.cfg.Dir,
 			NumShards: s.cfg.Shards, ExportEvery: s.cfg.ExportEvery, Keep: s.cfg.Keep, KeepEvery: s.cfg.KeepEvery,
 			Deterministic: s.cfg.Deterministic, StopAtEnd: s.cfg.StopAtEnd,
-			LeaseTTL: s.cfg.LeaseTTL, CheckpointEvery: s.cfg.CheckpointEvery, ActionEvery: s.cfg.ActionEvery,
+			LeaseTTL: s.cfg.LeaseTTL, CheckpointEvery: s.cfg.CheckpointEvery, CheckpointSteps: s.cfg.CheckpointSteps, ActionEvery: s.cfg.ActionEvery,
 			LookAtTopicEvery: s.lookAtTopicEvery, Restore: s.cfg.Restore,
 			Controller: s.cfg.Controller, ControllerTLS: s.controllerKeys,
 		},

@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/tracectx"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/services/trainer/hostcall"
 	"github.com/monolith-go/monolith/services/trainer/shards"
 	"github.com/monolith-go/monolith/services/trainer/step"
 )
@@ -47,6 +48,9 @@ func (l *learner) learn(soft, hard context.Context, st *work) error {
 	l.s.env.Health.OK(l.named("learning"))
 	l.s.m.learnt(st.Step, res, time.Since(st.begin))
 	l.s.dump(hard, st.Step)
+	l.s.calls.Learnt(soft, hostcall.Step{
+		Tasks: st.Engine.Tasks(), Variables: st.Engine.Variables(), Batch: st.Batch, Shards: st.Engine.Shards(), Lines: st.Lines(), Result: res,
+	})
 	return nil
 }
 

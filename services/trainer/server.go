@@ -33,6 +33,7 @@ import (
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/role"
 	"github.com/monolith-go/monolith/services/trainer/features"
+	"github.com/monolith-go/monolith/services/trainer/hostcall"
 	"github.com/monolith-go/monolith/services/trainer/internal/chief"
 	"github.com/monolith-go/monolith/services/trainer/requests"
 	"github.com/monolith-go/monolith/services/trainer/shards"
@@ -80,7 +81,9 @@ type Server struct {
 	dense    *shards.Dense
 	prepared chan struct{}
 
-	dumps    dumps
+	dumps dumps
+	calls *hostcall.Calls // nil: there are none
+
 	learners sync.WaitGroup
 	work     underWay
 	lags     sync.Map // partition -> int64, the records that are left of those that this trainer learns
@@ -148,6 +151,7 @@ func (s *Server) run(ctx context.Context) error {
 	pool := s.env.Local.NewPool(s.env.Rows)
 	defer pool.Close()
 	s.shards = shards.New(s.cfg.Job, s.cfg.Shards, s.fleet, pool, s.env.Metrics, s.env.Health)
+	s.calls = hostcall.New(s.cfg.HostCall, events.Escape(s.cfg.Name), s.shards.GlobalStep, s.log)
 
 	defer func() {
 		if s.dense != nil {
@@ -210,6 +214,7 @@ func (s *Server) works(ctx context.Context) error {
 	g, soft := errgroup.WithContext(soft)
 	g.Go(func() error { return s.prepare(soft) })
 	g.Go(func() error { return s.report(soft) })
+	g.Go(func() error { s.calls.Run(soft); return nil })
 	g.Go(func() error { return s.chief().Lead(soft) })
 	g.Go(func() error {
 		defer cancel()

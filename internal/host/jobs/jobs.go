@@ -95,6 +95,9 @@ func (p *Place) read(ctx context.Context, b bus.Bus) (*saved, error) {
 	return p.choose(cuts, catalog)
 }
 
+// errNotOnDisk says that a checkpoint was deleted, or never made.
+var errNotOnDisk = errors.New("not on disk")
+
 // choose finds the checkpoint that is meant among those of the folder's job.
 func (p *Place) choose(cuts lineage.State, catalog models.State) (*saved, error) {
 	if len(cuts.Jobs) != 1 {
@@ -116,7 +119,7 @@ func (p *Place) choose(cuts lineage.State, catalog models.State) (*saved, error)
 		at := 0
 		if p.Checkpoint != 0 {
 			if at = slices.Index(ids, p.Checkpoint); at < 0 {
-				return nil, fmt.Errorf("checkpoint %d of job %s is not on disk: name one of %v", p.Checkpoint, name, ids)
+				return nil, fmt.Errorf("checkpoint %d of job %s is %w: name one of %v", p.Checkpoint, name, errNotOnDisk, ids)
 			}
 		}
 		s.checkpoint = all[at]

@@ -108,9 +108,7 @@ func (c *CheckpointExport) Run(ctx context.Context, stdout io.Writer) (err error
 		}
 		return shard, nil
 	}}
-	for _, f := range files {
-		src.Step = max(src.Step, f.GetStep())
-	}
+	src.Step = s.checkpoint.Step()
 	to, err := stage(c.To)
 	if err != nil {
 		return err

@@ -48,8 +48,9 @@ type Train struct {
 	AsJSON        bool
 	Stdin         io.ReadCloser // what --files - learns
 
-	spec *model.ModelSpec
-	run  *runconfig.Report // nil: there is no run configuration
+	spec  *model.ModelSpec  // that of the file, unless it is set
+	run   *runconfig.Report // nil: there is no run configuration
+	extra []string          // flags of the trainers that this command has none for
 }
 
 // configured keeps what the run configuration came to, for the job's facts and the report.
@@ -115,9 +116,11 @@ func (c *Train) Validate() error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	var err error
-	if c.spec, err = specfile.Read(c.Spec, os.Stdin); err != nil {
-		return err
+	if c.spec == nil {
+		var err error
+		if c.spec, err = specfile.Read(c.Spec, os.Stdin); err != nil {
+			return err
+		}
 	}
 	cfg := c.stack()
 	return cfg.Validate()
@@ -189,7 +192,7 @@ func (c *Train) Learn(ctx context.Context, stderr io.Writer) (_ *Learnt, err err
 	for i := range s.Tasks {
 		if s.Tasks[i].Role == "trainer" {
 			s.Tasks[i].Ends = true
-			s.Tasks[i].Args = slices.Concat(s.Tasks[i].Args, c.files(limit), c.told())
+			s.Tasks[i].Args = slices.Concat(s.Tasks[i].Args, c.files(limit), c.told(), c.extra)
 		}
 	}
 	if err := d.run(ctx); err != nil {

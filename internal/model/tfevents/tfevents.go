@@ -45,6 +45,11 @@ func (f *Writer) Scalars(at time.Time, step int64, values []Scalar) error {
 		value = protowire.AppendFixed32(protowire.AppendTag(value, valueSimple, protowire.Fixed32Type), math.Float32bits(float32(v.Value)))
 		summary = protowire.AppendBytes(protowire.AppendTag(summary, summaryValue, protowire.BytesType), value)
 	}
+	return f.write(at, step, summary)
+}
+
+// write appends the event of a summary.
+func (f *Writer) write(at time.Time, step int64, summary []byte) error {
 	e := protowire.AppendVarint(protowire.AppendTag(stamp(at), eventStep, protowire.VarintType), uint64(step))
 	return f.to.Write(protowire.AppendBytes(protowire.AppendTag(e, eventSummary, protowire.BytesType), summary))
 }

@@ -90,3 +90,56 @@ func TestOracleTensorBoard(t *testing.T) {
 		t.Errorf("TensorFlow reads %v", got.Events)
 	}
 }
+
+const textScript = `
+import json, sys
+import tensorflow as tf
+from tensorboard.backend.event_processing import event_accumulator
+a = event_accumulator.EventAccumulator(sys.argv[1], size_guidance={event_accumulator.TENSORS: 0})
+a.Reload()
+out = {}
+for tag in a.Tags()['tensors']:
+    m = a.SummaryMetadata(tag)
+    for e in a.Tensors(tag):
+        raw = tf.make_ndarray(e.tensor_proto).item()
+        t = tf.io.parse_tensor(raw, tf.int64 if 'times' in tag else tf.float32) if tag.startswith('di_') else None
+        out[tag] = [m.plugin_data.plugin_name, e.step, t.numpy().tolist() if t is not None else raw.decode()]
+print(json.dumps(out))
+`
+
+// TensorBoard takes texts for what its text plugin shows, and TensorFlow parses the tensors in them.
+func TestOracleTensorFlowTexts(t *testing.T) {
+	python := oracle.Python(t)
+	dir := t.TempDir()
+	at := time.Unix(1_700_000_000, 0)
+	f, err := tfevents.Create(filepath.Join(dir, "run"), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Texts(at, 500, []tfevents.Text{
+		{Tag: "di_labels", Value: tfevents.Floats([]float32{0, 1, -2.5})}, {Tag: "di_req_times", Value: tfevents.Ints([]int64{1 << 60, -1})},
+		{Tag: "di_preds", Value: tfevents.Floats(nil)}, {Tag: "note", Value: []byte("seen")},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), python, "-c", textScript, filepath.Join(dir, "run"))
+	cmd.Stderr = t.Output()
+	text, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string][3]any
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	want := map[string][3]any{
+		"di_labels": {"text", 500., []any{0., 1., -2.5}}, "di_req_times": {"text", 500., []any{float64(1 << 60), -1.}},
+		"di_preds": {"text", 500., []any{}}, "note": {"text", 500., "seen"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -2,10 +2,7 @@ package figures
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -22,9 +19,8 @@ type Summaries struct {
 	Left    func() int64                          // records that are still to be learnt
 	Log     *slog.Logger
 
-	file *os.File // nil: not begun
-	to   *tfevents.Writer
-	step uint64 // of the last summary
+	to   *tfevents.File // nil: not begun
+	step uint64         // of the last summary
 }
 
 // Write adds the figures that are known, with the records that are left, at the step that every shard has.
@@ -46,36 +42,19 @@ func (w *Summaries) Write(ctx context.Context, at time.Time, all []Figure) {
 }
 
 // begin opens a file that no earlier start of the trainer has.
-func (w *Summaries) begin(at time.Time) error {
-	if w.file != nil {
-		return nil
+func (w *Summaries) begin(at time.Time) (err error) {
+	if w.to == nil {
+		w.to, err = tfevents.Create(filepath.Join(w.Dir, events.Escape(w.Trainer)), at)
 	}
-	dir := filepath.Join(w.Dir, events.Escape(w.Trainer))
-	host, err := os.Hostname()
-	if err == nil {
-		err = os.MkdirAll(dir, 0o755)
-	}
-	if err != nil {
-		return err
-	}
-	name := fmt.Sprintf("events.out.tfevents.%010d.%s.%d", at.Unix(), host, at.Nanosecond())
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return err
-	}
-	if w.to, err = tfevents.New(f, at); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	w.file = f
-	return nil
+	return err
 }
 
 // Close ends the file, where one was begun.
 func (w *Summaries) Close() {
-	if w.file == nil {
+	if w.to == nil {
 		return
 	}
-	if err := w.file.Close(); err != nil {
+	if err := w.to.Close(); err != nil {
 		w.Log.Warn("the file of summaries was not closed", "err", err)
 	}
 }

@@ -57,6 +57,9 @@ type Rejected struct {
 // Samples is how many are learnt.
 func (s *Step) Samples() int { return s.Batch.Len() }
 
+// Lines are what the records say of their samples, if the engine's Input asks for it.
+func (s *Step) Lines() []input.Line { return s.input.Lines() }
+
 // Load reads the records of a span and finds the rows that they read. Where they are more than
 // a step may hold, Unfit says so.
 func (s *Step) Load(of Span) error {

@@ -181,21 +181,38 @@ func (c *Chief) serve(ctx context.Context) error {
 			if ends := Ends(s.job().Started.V); ends != nil && s.job().Paused.Seq == 0 && c.AtEnd(ctx, ends) {
 				return c.finish(ctx, requests.Request{Reason: "end of the topic"})
 			}
+			if c.stepsDue(ctx) {
+				c.saveRegularly(ctx, fmt.Sprintf("every %d steps", s.CheckpointSteps))
+			}
 		case <-topic.C:
 			c.LookAtTopic(ctx)
 		case <-clock:
-			if !c.HasProgress(ctx) {
-				continue
+			if c.HasProgress(ctx) {
+				c.saveRegularly(ctx, "every "+s.CheckpointEvery.String())
 			}
-			c.saved++
-			export := c.saved%s.ExportEvery == 0
-			_, _, err := c.Checkpoint(ctx, requests.Request{Reason: "every " + s.CheckpointEvery.String(), Export: export})
-			c.Attempted(err)
 		case o := <-c.Asked:
 			c.HandleRequests(ctx, o)
 		}
 	}
 	return ctx.Err()
+}
+
+// saveRegularly makes a checkpoint that nobody has asked for, and every so often an export of it.
+func (c *Chief) saveRegularly(ctx context.Context, reason string) {
+	c.saved++
+	_, _, err := c.Checkpoint(ctx, requests.Request{Reason: reason, Export: c.saved%c.Trainer.ExportEvery == 0})
+	c.Attempted(err)
+}
+
+// stepsDue says whether as many steps are learnt since the last checkpoint as it is made after.
+func (c *Chief) stepsDue(ctx context.Context) bool {
+	s := c.Trainer
+	all := c.job().Checkpoints
+	if s.CheckpointSteps == 0 || len(all) == 0 {
+		return false
+	}
+	now, err := s.Shards.GlobalStep(ctx)
+	return err == nil && now >= all[len(all)-1].V.Step()+uint64(s.CheckpointSteps)
 }
 
 // HandleRequests makes one checkpoint for all who wait for one.

@@ -49,6 +49,7 @@ type Settings struct {
 	NumShards, ExportEvery, Keep                      int
 	Deterministic, StopAtEnd                          bool
 	LeaseTTL, CheckpointEvery, ActionEvery, KeepEvery time.Duration
+	CheckpointSteps                                   int64 // between two checkpoints; 0: they go by the clock
 
 	LookAtTopicEvery time.Duration
 	Restore          warm.Config
