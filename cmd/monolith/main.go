@@ -24,6 +24,7 @@ import (
 	"github.com/monolith-go/monolith/internal/host/dlq"
 	"github.com/monolith-go/monolith/internal/host/doctor"
 	"github.com/monolith-go/monolith/internal/host/jobs"
+	"github.com/monolith-go/monolith/internal/host/tpurunner"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/vfs"
 	loadtest "github.com/monolith-go/monolith/loadtest/command"
@@ -104,7 +105,7 @@ func newRoot() *cobra.Command {
 		c.GroupID = "look"
 		root.AddCommand(c)
 	}
-	for _, c := range append(cli.Commands(), jobs.TPURunnerCommand()) {
+	for _, c := range append(cli.Commands(), tpurunner.Command()) {
 		c.GroupID = "compat"
 		root.AddCommand(c)
 	}

@@ -71,7 +71,7 @@ const maxReasons = 10
 
 // Run prints the quality.
 func (c *Evaluate) Run(ctx context.Context, stdout io.Writer) error {
-	q, err := c.measure(ctx)
+	q, err := c.Measure(ctx)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,8 @@ type tally struct {
 	ranked bool
 }
 
-func (c *Evaluate) measure(ctx context.Context) (*Quality, error) {
+// Measure predicts the records and adds up how well.
+func (c *Evaluate) Measure(ctx context.Context) (*Quality, error) {
 	s, err := c.find(ctx)
 	if err != nil {
 		return nil, err
@@ -163,8 +164,8 @@ func known(v float64) *float64 {
 	return &v
 }
 
-// figure is a number for people.
-func figure(v *float64) string {
+// Figure is a number for people.
+func Figure(v *float64) string {
 	if v == nil {
 		return "-"
 	}
@@ -179,13 +180,13 @@ func (q *Quality) Print(w io.Writer) error {
 	if q.Dropped > 0 {
 		fmt.Fprintf(t, "dropped\t%d samples, by sample rules\n", q.Dropped)
 	}
-	fmt.Fprintf(t, "loss\t%s\n", figure(q.Loss))
+	fmt.Fprintf(t, "loss\t%s\n", Figure(q.Loss))
 	for _, x := range q.Tasks {
 		if len(q.Tasks) > 1 {
-			fmt.Fprintf(t, "  %s\tloss %s, AUC %s\n", x.Name, figure(x.Loss), figure(x.AUC))
+			fmt.Fprintf(t, "  %s\tloss %s, AUC %s\n", x.Name, Figure(x.Loss), Figure(x.AUC))
 			continue
 		}
-		fmt.Fprintf(t, "AUC\t%s\n", figure(x.AUC))
+		fmt.Fprintf(t, "AUC\t%s\n", Figure(x.AUC))
 	}
 	fmt.Fprintf(t, "speed\t%.0f samples/s, %.1f s\n", q.SamplesPerSecond, q.Seconds)
 	for _, r := range q.Reasons {

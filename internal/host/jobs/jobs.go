@@ -82,6 +82,24 @@ func (p *Place) find(ctx context.Context) (_ *saved, err error) {
 	return p.read(ctx, b)
 }
 
+// Checkpoints are those of the job that are on disk, the oldest first; over says that no more will come.
+func (p *Place) Checkpoints(ctx context.Context) (all []*training.Checkpoint, over bool, err error) {
+	b, closed, err := host.DialFolder(ctx, p.Dir, connect.Config{BZID: p.BZID, Level: "warn"}, "monolith job")
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() { err = errors.Join(err, closed()) }()
+	cuts, err := folded(ctx, b, registry.Lineage.Only(p.BZID))
+	if err != nil {
+		return nil, false, err
+	}
+	for _, j := range cuts.Jobs {
+		all, over = j.Restorable(), j.Stopped
+	}
+	slices.Reverse(all)
+	return all, over, nil
+}
+
 // read folds the log and chooses the checkpoint.
 func (p *Place) read(ctx context.Context, b bus.Bus) (*saved, error) {
 	cuts, err := folded(ctx, b, registry.Lineage.Only(p.BZID))
@@ -95,8 +113,8 @@ func (p *Place) read(ctx context.Context, b bus.Bus) (*saved, error) {
 	return p.choose(cuts, catalog)
 }
 
-// errNotOnDisk says that a checkpoint was deleted, or never made.
-var errNotOnDisk = errors.New("not on disk")
+// ErrNotOnDisk says that a checkpoint was deleted, or never made.
+var ErrNotOnDisk = errors.New("not on disk")
 
 // choose finds the checkpoint that is meant among those of the folder's job.
 func (p *Place) choose(cuts lineage.State, catalog models.State) (*saved, error) {
@@ -119,7 +137,7 @@ func (p *Place) choose(cuts lineage.State, catalog models.State) (*saved, error)
 		at := 0
 		if p.Checkpoint != 0 {
 			if at = slices.Index(ids, p.Checkpoint); at < 0 {
-				return nil, fmt.Errorf("checkpoint %d of job %s is %w: name one of %v", p.Checkpoint, name, errNotOnDisk, ids)
+				return nil, fmt.Errorf("checkpoint %d of job %s is %w: name one of %v", p.Checkpoint, name, ErrNotOnDisk, ids)
 			}
 		}
 		s.checkpoint = all[at]

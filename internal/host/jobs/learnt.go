@@ -134,8 +134,8 @@ func (l *Learnt) Print(w io.Writer) error {
 	for _, rule := range slices.Sorted(maps.Keys(l.Dropped)) {
 		fmt.Fprintf(t, "dropped\t%d samples by the rule %q\n", l.Dropped[rule], rule)
 	}
-	fmt.Fprintf(t, "loss\t%s\n", figure(l.Loss))
-	fmt.Fprintf(t, "AUC\t%s\n", figure(l.AUC))
+	fmt.Fprintf(t, "loss\t%s\n", Figure(l.Loss))
+	fmt.Fprintf(t, "AUC\t%s\n", Figure(l.AUC))
 	for _, name := range slices.Sorted(maps.Keys(l.Tasks)) {
 		fmt.Fprintf(t, "  %s\t%.6f\n", name, l.Tasks[name])
 	}

@@ -94,7 +94,7 @@ func (c *Train) Validate() error {
 	if err := onDisk("dir", c.Dir); err != nil {
 		errs = append(errs, err)
 	}
-	check(c.Epochs >= 1 && c.Epochs <= maxEpochs, "--epochs %d must be 1 to %d", c.Epochs, maxEpochs)
+	check(c.Epochs >= 1 && c.Epochs <= MaxEpochs, "--epochs %d must be 1 to %d", c.Epochs, MaxEpochs)
 	check(c.Steps >= 0 && c.MaxSteps >= 0, "--steps %d and --max-steps %d must not be negative", c.Steps, c.MaxSteps)
 	if err := c.Restore.Validate(); err != nil {
 		check(false, "%w", err)
@@ -126,7 +126,8 @@ func (c *Train) Validate() error {
 	return cfg.Validate()
 }
 
-const maxEpochs = 1000
+// MaxEpochs is how often files may be learnt.
+const MaxEpochs = 1000
 
 // stack is what learning takes of a host.
 func (c *Train) stack() host.Config {
@@ -207,6 +208,10 @@ func (c *Train) Learn(ctx context.Context, stderr io.Writer) (_ *Learnt, err err
 	}
 	return l, nil
 }
+
+// Declare has the command learn a model that is not the file's as it is written, by trainers with some flags
+// that this command has none for.
+func (c *Train) Declare(spec *model.ModelSpec, trainer ...string) { c.spec, c.extra = spec, trainer }
 
 // survey reads the files, all of them, before anything is learnt.
 func (c *Train) survey(ctx context.Context, surveys *files.Surveys, stderr io.Writer) (*files.Set, error) {

@@ -73,7 +73,7 @@ func (c *TrainAndEvaluate) Run(ctx context.Context, stdout, stderr io.Writer) er
 			return nil
 		}
 		before = learnt.Learnt
-		quality, err := c.eval.measure(ctx)
+		quality, err := c.eval.Measure(ctx)
 		if err != nil {
 			return err
 		}
@@ -91,6 +91,6 @@ func (c *TrainAndEvaluate) print(w io.Writer, s Slice) error {
 		return json.NewEncoder(w).Encode(s)
 	}
 	_, err := fmt.Fprintf(w, "%d learnt, checkpoint %d: training loss %s, AUC %s; evaluation loss %s, AUC %s, %d refused\n",
-		s.Learnt.Learnt, s.Learnt.Checkpoint, figure(s.Learnt.Loss), figure(s.Learnt.AUC), figure(s.Eval.Loss), figure(s.Eval.Tasks[0].AUC), s.Eval.Refused)
+		s.Learnt.Learnt, s.Learnt.Checkpoint, Figure(s.Learnt.Loss), Figure(s.Learnt.AUC), Figure(s.Eval.Loss), Figure(s.Eval.Tasks[0].AUC), s.Eval.Refused)
 	return err
 }

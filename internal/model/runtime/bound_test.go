@@ -16,8 +16,7 @@ func bounded() *model.ModelSpec {
 	return spec
 }
 
-// A batch by samples, one by columns and one that was appended read the same rows, and an id's two rows
-// have the gradient that the row would have that is their sum.
+// A batch by samples, one by columns and one that was appended read the same rows.
 func TestIDsOfAVocabulary(t *testing.T) {
 	e := engineOf(t, bounded(), 2, 8)
 	w, lane := weightsOf(t, e), &Lane{}
@@ -69,6 +68,21 @@ func TestIDsOfAVocabulary(t *testing.T) {
 			t.Errorf("scores %v, want %v", s, scores[0])
 		}
 	}
+}
+
+// An id's two rows have the gradient that the row would have that is their sum.
+func TestGradientsOfAVocabulary(t *testing.T) {
+	e := engineOf(t, bounded(), 2, 8)
+	w, lane, added := weightsOf(t, e), &Lane{}, e.NewBatch()
+	users, movies := []int64{27, 3, 127, 99}, []int64{7, 57, 49, 0}
+	for i := range users {
+		if err := added.Add(one([]int64{modelspec.FID(1, users[i]), modelspec.FID(2, movies[i])}, float32(i%2))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := added.Seal(); err != nil {
+		t.Fatal(err)
+	}
 	// A plain model whose rows are the sums scores alike.
 	plain := engineOf(t, narrow(), 2, 8)
 	sums := plain.NewBatch()
@@ -92,9 +106,6 @@ func TestIDsOfAVocabulary(t *testing.T) {
 	}
 	want, err := plain.Train(&Lane{}, sums, weightsOf(t, plain))
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := added.Seal(); err != nil {
 		t.Fatal(err)
 	}
 	lookUp(added)

@@ -1,6 +1,9 @@
-package jobs
+// Package tpurunner is the original's runner of embedding tasks for TPUs: a task's file becomes a model with
+// vocabularies, and files and flags of train and evaluate, which do the work.
+package tpurunner
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -16,15 +19,17 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/compat/embeddingtask"
+	"github.com/monolith-go/monolith/internal/host/jobs"
 	"github.com/monolith-go/monolith/internal/input/files"
 	"github.com/monolith-go/monolith/internal/model/specfile"
 	"github.com/monolith-go/monolith/internal/process/flags"
+	"github.com/monolith-go/monolith/internal/vfs"
 )
 
-// TPURunner is the original's runner of embedding tasks for TPUs, as a job here: a task's file becomes a
-// model with vocabularies, files and flags of Train and Evaluate.
-type TPURunner struct {
+// Runner is one run of it.
+type Runner struct {
 	Task, ModelDir, Mode                string
 	TPU, GCPProject, TPUZone, TFVersion string
 	SaveCheckpointsSteps                int64
@@ -40,8 +45,9 @@ type TPURunner struct {
 	AsJSON                              bool
 
 	task  *embeddingtask.Task
-	notes []string // what was made of the task, and what of it does nothing here
-	train Train
+	bound *model.ModelSpec // with the task's vocabularies
+	notes []string         // what was made of the task, and what of it does nothing here
+	train jobs.Train
 	eval  checkpoints
 }
 
@@ -51,6 +57,7 @@ const (
 	cpuTestBatch   = 8
 	cpuTestSteps   = 100
 	checkpointsBy  = 600 * time.Second // unless the task says otherwise
+	maxVocabulary  = 1 << 20           // bytes; a line for each slot has fewer
 	modeTrain      = "train"
 	modeEval       = "eval"
 	modeBoth       = "train_and_eval"
@@ -58,9 +65,9 @@ const (
 	evalFolder     = "eval"
 )
 
-// TPURunnerCommand is monolith tpu-runner, with the original's flags.
-func TPURunnerCommand() *cobra.Command {
-	var c TPURunner
+// Command is monolith tpu-runner, with the original's flags.
+func Command() *cobra.Command {
+	var c Runner
 	cmd := &cobra.Command{
 		Use:   "tpu-runner",
 		Short: "Train or evaluate an embedding task of the original's TPU runner, on this machine's processors",
@@ -82,7 +89,7 @@ func TPURunnerCommand() *cobra.Command {
 }
 
 // Register binds the original's flags, and a few of ours.
-func (c *TPURunner) Register(fs *pflag.FlagSet) {
+func (c *Runner) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Task, "task", "", "YAML `file` with the task's parameters")
 	fs.StringVar(&c.ModelDir, "model_dir", "", "`folder` of the job: its log, checkpoints, exports and summaries")
 	fs.StringVar(&c.Mode, "mode", modeTrain, "train or eval")
@@ -105,7 +112,7 @@ func (c *TPURunner) Register(fs *pflag.FlagSet) {
 }
 
 // Validate reads the task and what it names, and complains about what would only fail later.
-func (c *TPURunner) Validate() error {
+func (c *Runner) Validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -131,7 +138,7 @@ func (c *TPURunner) Validate() error {
 }
 
 // read makes the job of the task.
-func (c *TPURunner) read() error {
+func (c *Runner) read() error {
 	text, err := os.ReadFile(c.Task)
 	if err != nil {
 		return err
@@ -154,7 +161,7 @@ func (c *TPURunner) read() error {
 	if c.TPU != "" {
 		c.notes = append(c.notes, "--tpu does nothing: steps are computed on this machine's processors")
 	}
-	data := Data{Format: t.Format, Container: "auto", Compression: "auto", Batch: c.batch()}
+	data := jobs.Data{Format: t.Format, Container: "auto", Compression: "auto", Batch: c.batch()}
 	if c.Mode == modeEval {
 		return c.toEvaluate(data)
 	}
@@ -162,7 +169,7 @@ func (c *TPURunner) read() error {
 }
 
 // batch is the records of a step: those of all cores of a host.
-func (c *TPURunner) batch() int {
+func (c *Runner) batch() int {
 	if c.CPUTest {
 		return cpuTestBatch
 	}
@@ -170,7 +177,7 @@ func (c *TPURunner) batch() int {
 }
 
 // toTrain makes Train of the task.
-func (c *TPURunner) toTrain(data Data) (err error) {
+func (c *Runner) toTrain(data jobs.Data) (err error) {
 	t := c.task
 	if data.Files, err = c.files(); err != nil {
 		return err
@@ -178,9 +185,9 @@ func (c *TPURunner) toTrain(data Data) (err error) {
 	c.train.Register(pflag.NewFlagSet("train", pflag.ContinueOnError)) // what is not said here is as train has it
 	c.train.Data, c.train.Spec, c.train.Dir, c.train.BZID, c.train.Level = data, c.beside(t.Spec), c.ModelDir, c.BZID, c.Level
 	c.train.Partitions, c.train.MaxSteps, c.train.Checkpoints, c.train.Deterministic = t.FilesInterleave, t.Train.MaxSteps, checkpointsBy, t.Deterministic
-	c.train.AsJSON, c.train.extra = c.AsJSON, c.trainerArgs()
+	c.train.AsJSON = c.AsJSON
 	if t.Train.Repeat || c.CPUTest {
-		c.train.Epochs = maxEpochs
+		c.train.Epochs = jobs.MaxEpochs
 	}
 	if c.CPUTest {
 		c.train.Deterministic, c.train.Partitions, c.train.MaxSteps = true, 1, cmp.Or(t.Train.MaxSteps, cpuTestSteps)
@@ -194,7 +201,7 @@ func (c *TPURunner) toTrain(data Data) (err error) {
 }
 
 // steps are those between two checkpoints: what the task says counts above the flag.
-func (c *TPURunner) steps() int64 {
+func (c *Runner) steps() int64 {
 	if c.task.Train.SaveCheckpointsSecs > 0 {
 		return 0
 	}
@@ -202,7 +209,7 @@ func (c *TPURunner) steps() int64 {
 }
 
 // trainerArgs are the trainer's flags that train has none for.
-func (c *TPURunner) trainerArgs() []string {
+func (c *Runner) trainerArgs() []string {
 	t := c.task
 	args := []string{"--checkpoint-steps", strconv.FormatInt(c.steps(), 10)}
 	if c.PipelineExecution && !t.Deterministic && !c.CPUTest {
@@ -227,12 +234,12 @@ func (c *TPURunner) trainerArgs() []string {
 }
 
 // bind reads the model and gives it the task's vocabularies.
-func (c *TPURunner) bind() error {
+func (c *Runner) bind() error {
 	spec, err := specfile.Read(c.train.Spec, nil)
 	if err != nil {
 		return err
 	}
-	sizes, err := c.vocabulary()
+	sizes, err := c.vocabulary(context.Background())
 	if err != nil {
 		return err
 	}
@@ -250,12 +257,13 @@ func (c *TPURunner) bind() error {
 			c.notes = append(c.notes, fmt.Sprintf("feature %s: %d ids", f.GetName(), v.GetSize()))
 		}
 	}
-	c.train.spec = bound
+	c.bound = bound
+	c.train.Declare(bound, c.trainerArgs()...)
 	return nil
 }
 
 // vocabulary reads the file that counts: the last day's, where there is exactly one, or the task's own.
-func (c *TPURunner) vocabulary() (map[uint32]uint64, error) {
+func (c *Runner) vocabulary(ctx context.Context) (map[uint32]uint64, error) {
 	path := c.task.VocabFilePath
 	if pattern := c.task.VocabularyPattern(); pattern != "" {
 		found, err := files.Expand([]string{pattern})
@@ -270,12 +278,11 @@ func (c *TPURunner) vocabulary() (map[uint32]uint64, error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := os.Open(path)
+	text, err := vfs.ReadText(ctx, path, maxVocabulary)
 	if err != nil {
 		return nil, fmt.Errorf("vocab_file_path: %w", err)
 	}
-	defer f.Close()
-	sizes, err := embeddingtask.ReadVocabulary(f)
+	sizes, err := embeddingtask.ReadVocabulary(bytes.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -283,7 +290,7 @@ func (c *TPURunner) vocabulary() (map[uint32]uint64, error) {
 }
 
 // files are those that are learnt, in the order of their names.
-func (c *TPURunner) files() ([]string, error) {
+func (c *Runner) files() ([]string, error) {
 	pattern, within, err := c.task.Pattern()
 	if err != nil {
 		return nil, err
@@ -299,7 +306,7 @@ func (c *TPURunner) files() ([]string, error) {
 }
 
 // beside is a path as from the task's folder.
-func (c *TPURunner) beside(path string) string {
+func (c *Runner) beside(path string) string {
 	if filepath.IsAbs(path) {
 		return path
 	}
@@ -307,7 +314,7 @@ func (c *TPURunner) beside(path string) string {
 }
 
 // Run trains, or evaluates, and prints what came of it.
-func (c *TPURunner) Run(ctx context.Context, stdout, stderr io.Writer) error {
+func (c *Runner) Run(ctx context.Context, stdout, stderr io.Writer) error {
 	for _, note := range c.notes {
 		fmt.Fprintln(stderr, note)
 	}

@@ -1,4 +1,4 @@
-package jobs
+package tpurunner
 
 import (
 	"bytes"
@@ -7,27 +7,104 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/host/jobs"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/tfrecord"
+	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
+
+func TestMain(m *testing.M) { leaks.Main(m) }
+
+// room is a folder with a model, which the test works in.
+type room struct{ t *testing.T }
+
+const spec = `
+name: likes
+label: {field: rating, threshold: 3.5}
+features:
+- {name: user, field: userId, slot: 1, table: user}
+- {name: movie, field: movieId, slot: 2, table: movie}
+tables:
+- {name: user, dim: 1, initializer: {zeros: {}}}
+- {name: movie, dim: 1, initializer: {zeros: {}}}
+dense_optimizer: {adagrad: {learning_rate: 0.1}}
+outputs:
+- {name: w, type: ADDN, slices: ["*"]}
+layers:
+- {name: logit, add: {bias: true}, inputs: [w]}
+tasks:
+- {logit: logit}
+`
+
+func newRoom(t *testing.T) room {
+	t.Chdir(t.TempDir())
+	r := room{t}
+	r.write("model.yaml", spec)
+	return r
+}
+
+func (r room) write(name, content string) {
+	r.t.Helper()
+	if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// ratings are records in which odd users like and even ones do not.
+func ratings(seed uint64, n int) string {
+	var b strings.Builder
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for range n {
+		user := 1 + rng.IntN(40)
+		fmt.Fprintf(&b, "{\"userId\":%d,\"movieId\":%d,\"rating\":%d}\n", user, 1+rng.IntN(30), 2+user%2*2)
+	}
+	return b.String()
+}
+
+// parsed is a runner with these flags.
+func parsed(t *testing.T, args ...string) *Runner {
+	t.Helper()
+	c, fs := new(Runner), pflag.NewFlagSet("test", pflag.ContinueOnError)
+	c.Register(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// newest is the shard of a job's last checkpoint.
+func newest(t *testing.T, dir string) *checkpoint.Shard {
+	t.Helper()
+	all, over, err := (&jobs.Place{Dir: dir, BZID: "demo"}).Checkpoints(t.Context())
+	if err != nil || len(all) == 0 || !over {
+		t.Fatalf("%d checkpoints, over: %v, %v", len(all), over, err)
+	}
+	last := all[len(all)-1]
+	shard, err := checkpoint.ReadShardIn(last.GetDir(), last.GetShards()[0].GetPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shard
+}
 
 // tpu runs the runner on task.yaml and gives what it prints; refused is what its error says, "" for none.
 func (r room) tpu(refused string, args ...string) (stdout, stderr string) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), wait.Patience)
 	defer cancel()
-	c := parsed(r.t, &TPURunner{}, append([]string{"--task", "task.yaml", "--model_dir", "tpu", "--json"}, args...)...)
+	c := parsed(r.t, append([]string{"--task", "task.yaml", "--model_dir", "tpu", "--json"}, args...)...)
 	var out, notes bytes.Buffer
 	err := c.Validate()
 	if err == nil {
@@ -127,6 +204,44 @@ train:
 eval: {file_pattern: test.json, steps_per_eval: 5}
 `
 
+// rowsOfVocabularies fails unless the rows are those of the vocabularies.
+func rowsOfVocabularies(t *testing.T) {
+	t.Helper()
+	rows := map[uint32][]int64{}
+	for _, table := range newest(t, "tpu").Tables {
+		for _, row := range table {
+			rows[modelspec.SlotOf(row.ID)] = append(rows[modelspec.SlotOf(row.ID)], row.ID&modelspec.MaxID)
+		}
+	}
+	for slot, most := range map[uint32]int{1: 16, 2: 20} { // users 1 to 40, movies 1 to 30
+		slices.Sort(rows[slot])
+		if n := len(rows[slot]); n != most || rows[slot][n-1] != int64(most-1) {
+			t.Errorf("slot %d has the rows %v, want 0 to %d", slot, rows[slot], most-1)
+		}
+	}
+}
+
+// evaluates runs mode eval, and gives the steps of the checkpoints and how good the last one is.
+func (r room) evaluates() (steps []uint64, last jobs.Quality) {
+	t := r.t
+	t.Helper()
+	stdout, _ := r.tpu("", "--mode", "eval")
+	for _, line := range strings.Split(strings.TrimSpace(stdout), "\n") {
+		var e struct {
+			Step uint64
+			jobs.Quality
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		steps, last = append(steps, e.Step), e.Quality
+		if e.Samples != 200 || e.Refused != 0 {
+			t.Errorf("step %d: %+v", e.Step, e.Quality)
+		}
+	}
+	return steps, last
+}
+
 // A task learns the files of its days with the vocabularies of its file, tells TensorBoard of it, and its
 // checkpoints are evaluated one after the other.
 func TestTPURunner(t *testing.T) {
@@ -142,7 +257,7 @@ func TestTPURunner(t *testing.T) {
 		r.write(filepath.Join(dir, "part-0.json"), ratings(uint64(i), 40000))
 	}
 	stdout, notes := r.tpu("", "--host_call_every_n_steps", "900", "--enable_stopping_signals", "--tpu", "a-tpu")
-	var l Learnt
+	var l jobs.Learnt
 	if err := json.Unmarshal([]byte(stdout), &l); err != nil {
 		t.Fatal(err)
 	}
@@ -155,52 +270,14 @@ func TestTPURunner(t *testing.T) {
 		}
 	}
 
-	// The rows are those of the vocabularies.
-	s, err := (&Place{Dir: "tpu", BZID: "demo"}).find(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if v := s.spec.Features[0].GetVocabulary(); v.GetSize() != 47 || v.GetDivisor() != 12 {
-		t.Errorf("declared is %v", v)
-	}
-	rows := map[uint32][]int64{}
-	shard, err := checkpoint.ReadShardIn(s.checkpoint.GetDir(), s.checkpoint.GetShards()[0].GetPath())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, table := range shard.Tables {
-		for _, row := range table {
-			rows[modelspec.SlotOf(row.ID)] = append(rows[modelspec.SlotOf(row.ID)], row.ID&modelspec.MaxID)
-		}
-	}
-	for slot, most := range map[uint32]int{1: 16, 2: 20} { // users 1 to 40, movies 1 to 30
-		slices.Sort(rows[slot])
-		if n := len(rows[slot]); n != most || rows[slot][n-1] != int64(most-1) {
-			t.Errorf("slot %d has the rows %v, want 0 to %d", slot, rows[slot], most-1)
-		}
-	}
+	rowsOfVocabularies(t)
 
 	// Two windows of 900 steps were told.
 	told := summaries(t, "tpu/host_call/trainer-0")
 	if !(told["auc@1800"] >= told["auc@900"]) || !(told["auc@900"] > 0.9) || len(told) != 10 || !(told["prediction_max@1800"] >= told["prediction_avg@1800"]) || math.Abs(float64(told["label_avg@1800"])-.5) > .3 {
 		t.Errorf("host calls %v", told)
 	}
-	stdout, _ = r.tpu("", "--mode", "eval")
-	var steps []uint64
-	var last Quality
-	for _, line := range strings.Split(strings.TrimSpace(stdout), "\n") {
-		var e struct {
-			Step uint64
-			Quality
-		}
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatal(err)
-		}
-		steps, last = append(steps, e.Step), e.Quality
-		if e.Samples != 200 || e.Refused != 0 {
-			t.Errorf("step %d: %+v", e.Step, e.Quality)
-		}
-	}
+	steps, last := r.evaluates()
 	if n := len(steps); n < 2 || steps[n-1] != l.Steps || !slices.IsSorted(steps) {
 		t.Errorf("checkpoints of the steps %v are evaluated", steps)
 	}
@@ -229,14 +306,14 @@ func TestTPURunnerCPUTest(t *testing.T) {
 	var hashes []string
 	for _, dir := range []string{"one", "two"} {
 		stdout, _ := r.tpu("", "--cpu_test", "--model_dir", dir, "--pipeline_execution")
-		var l Learnt
+		var l jobs.Learnt
 		if err := json.Unmarshal([]byte(stdout), &l); err != nil {
 			t.Fatal(err)
 		}
 		if l.Samples != 100*8-4*7 && l.Steps != 100 {
 			t.Errorf("%d samples in %d steps", l.Samples, l.Steps)
 		}
-		hashes = append(hashes, hash(t, &l, 0))
+		hashes = append(hashes, newest(t, dir).Manifest.Hash)
 	}
 	if hashes[0] != hashes[1] {
 		t.Errorf("the bits differ: %q", hashes)
@@ -250,11 +327,11 @@ func TestTheVocabularyOfADay(t *testing.T) {
 	r.write("own.tsv", "1\t7\n")
 	r.write("task.yaml", "spec: model.yaml\nformat: json\nvocab_file_path: own.tsv\ntrain: {file_pattern: train.json, vocab_file_folder_prefix: vocab/, end_date: \"20260101\"}\n")
 	size := func() (uint64, string) {
-		c := parsed(t, &TPURunner{}, "--task", "task.yaml", "--model_dir", "tpu")
+		c := parsed(t, "--task", "task.yaml", "--model_dir", "tpu")
 		if err := c.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		return featureOf(c.train.spec, "user").GetVocabulary().GetSize(), strings.Join(c.notes, "\n")
+		return modelspec.Feature(c.bound, "user").GetVocabulary().GetSize(), strings.Join(c.notes, "\n")
 	}
 	if n, notes := size(); n != 7 || !strings.Contains(notes, "names 0 files") || !strings.Contains(notes, "slots of movie") {
 		t.Errorf("without a day's: %d, %s", n, notes)
@@ -270,10 +347,6 @@ func TestTheVocabularyOfADay(t *testing.T) {
 	if n, notes := size(); n != 7 || !strings.Contains(notes, "names 2 files") {
 		t.Errorf("of two files: %d, %s", n, notes)
 	}
-}
-
-func featureOf(spec *model.ModelSpec, name string) *model.Feature {
-	return modelspec.Feature(spec, name)
 }
 
 func TestTPURunnersThatAreRefused(t *testing.T) {
