@@ -197,6 +197,9 @@ func Exports(dir, job string) string { return filepath.Join(dir, "training", job
 // control roles come first and go last, so that the others are heard. ready is called
 // once, when each role has been ready.
 func (s *Stack) Run(ctx context.Context, ready func()) error {
+	if s.NATS != nil || s.Broker != nil {
+		defer spareProcessors()()
+	}
 	work, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	control, stopControl := context.WithCancel(context.WithoutCancel(ctx))

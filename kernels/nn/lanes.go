@@ -28,11 +28,11 @@ type Lanes struct {
 	spare    []chan *Lane
 }
 
-// NewLanes returns lanes of so many threads in all, 0 for as many as Go uses. They have goroutines
-// only while runs are expected.
+// NewLanes returns lanes of so many threads in all, 0 for as many as Go uses of the processors there are. They
+// have goroutines only while runs are expected.
 func NewLanes(threads int) *Lanes {
 	if threads <= 0 {
-		threads = runtime.GOMAXPROCS(0)
+		threads = min(runtime.GOMAXPROCS(0), runtime.NumCPU())
 	}
 	s := &Lanes{threads: min(threads, par.MaxThreads)}
 	s.cut()
