@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"time"
 
@@ -59,7 +60,7 @@ func (c *checkpoints) Run(ctx context.Context, stdout io.Writer) error {
 			done = k.GetId()
 			c.Checkpoint = done
 			q, err := c.Measure(ctx)
-			if errors.Is(err, jobs.ErrNotOnDisk) { // newer ones have taken its place
+			if errors.Is(err, jobs.ErrNotOnDisk) || errors.Is(err, fs.ErrNotExist) { // newer ones have taken its place, whether a fact says so yet or not
 				continue
 			}
 			if err != nil {

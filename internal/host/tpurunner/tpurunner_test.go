@@ -298,6 +298,25 @@ func TestTPURunner(t *testing.T) {
 	r.tpu("has learnt from 2 files", "--overwrite_end_date", "20260101", "--host_call_every_n_steps", "0")
 }
 
+// A checkpoint that was deleted, which no fact says yet, is passed over.
+func TestEvaluationPassesOverWhatIsGone(t *testing.T) {
+	r := newRoom(t)
+	r.write("train.json", ratings(1, 1000))
+	r.write("test.json", ratings(2, 100))
+	r.write("task.yaml", "spec: model.yaml\nformat: json\ntrain: {file_pattern: train.json}\neval: {file_pattern: test.json}\n")
+	r.tpu("")
+	all, _, err := (&jobs.Place{Dir: "tpu", BZID: "demo"}).Checkpoints(t.Context())
+	if err != nil || len(all) < 2 {
+		t.Fatalf("%d checkpoints, %v", len(all), err)
+	}
+	if err := os.RemoveAll(filepath.Join(all[0].GetDir(), fmt.Sprintf("model.ckpt-%d", all[0].GetId()))); err != nil {
+		t.Fatal(err)
+	}
+	if stdout, _ := r.tpu("", "--mode", "eval"); strings.Count(stdout, "\n") != len(all)-1 {
+		t.Errorf("%d checkpoints of which one is gone:\n%s", len(all), stdout)
+	}
+}
+
 // A CPU test is a few small steps, of which two have the same bits.
 func TestTPURunnerCPUTest(t *testing.T) {
 	r := newRoom(t)
