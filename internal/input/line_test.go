@@ -52,7 +52,7 @@ func TestLinesOfLineIDs(t *testing.T) {
 	for i, f := range spec.Features {
 		f.Ids, f.Field = model.Feature_FID, fmt.Sprint("f_", i)
 	}
-	spec.Label.Field = labelName
+	spec.Label.Field = LabelName
 	ids := func(i int) *matrixpb.Feature {
 		return &matrixpb.Feature{Type: &matrixpb.Feature_FidV2List{FidV2List: &matrixpb.FidList{Value: []uint64{uint64(modelspec.FID(spec.Features[i].GetSlot(), 5))}}}}
 	}

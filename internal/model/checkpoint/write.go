@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	format       = 1
-	formatMore   = 2 // of manifests that say more than the first format could
-	formatAsked  = 3 // of those that name assignments
-	formatBands  = 4 // of those of variables in bands
+	format      = 1
+	formatMore  = 2 // of manifests that say more than the first format could
+	formatAsked = 3 // of those that name assignments
+	formatBands = 4 // of those of variables in bands
 	// ManifestName is the file that names all others of a folder.
 	ManifestName = "manifest.json"
 	denseName    = "dense.tfrecord"
