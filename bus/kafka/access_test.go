@@ -2,12 +2,16 @@ package kafka
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/testenv/certs"
@@ -59,6 +63,44 @@ func TestCredentials(t *testing.T) {
 	full := Credentials{TLS: files, Mechanism: "SCRAM-SHA-512", User: "u", PasswordFile: pass}
 	if got := strings.Join(full.Args(), " "); got != "--kafka-tls-ca "+files.CA+" --kafka-tls-cert "+files.Cert+" --kafka-tls-key "+files.Key+" --kafka-sasl-mechanism SCRAM-SHA-512 --kafka-sasl-user u --kafka-sasl-password-file "+pass {
 		t.Error(got)
+	}
+}
+
+// A broker has the time to say who it is, once it is connected to.
+func TestABrokerSaysWhoItIs(t *testing.T) {
+	authority := certs.NewAuthority(t)
+	conf, err := authority.Issue("broker").Server(tls.NoClientCert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shook := make(chan error, 1)
+	go func() {
+		c, err := ln.Accept()
+		if err != nil {
+			shook <- err
+			return
+		}
+		shook <- tls.Server(c, conf).HandshakeContext(t.Context())
+		_ = c.Close()
+	}()
+	a, err := (&Credentials{TLS: mtls.Files{CA: authority.Issue("client").CA}}).Access()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := a.dial(t.Context(), ln.Addr().String(), kafkago.ConnConfig{Topic: "ratings", Partition: 2})
+	_ = ln.Close()
+	if err := <-shook; err != nil {
+		t.Errorf("the broker: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -115,6 +116,21 @@ func TestRoutes(t *testing.T) {
 		if a := <-done; a.err != nil || a.o.Code != want {
 			t.Errorf("%+v, want code %d", a, want)
 		}
+	}
+}
+
+// A multi with a part that a service would decide on is refused whole: its answer names that part,
+// and what stands behind it was not looked at.
+func TestARefusedMultiNamesItsPart(t *testing.T) {
+	b := mem.New()
+	t.Cleanup(func() { _ = b.Close() })
+	s := newTestWriter(t, b)
+	s.leads(t)
+	a := s.ask(write(0, makeNode("/free", "", 0), remove("/test/portal/m1"), setNode("/free", "", -1)))
+	want := &tree.Outcome{Code: wire.BadArguments, Multi: true, Results: []tree.Result{
+		{Op: tree.OpCreate}, {Op: tree.OpDelete, Code: wire.BadArguments}, {Op: tree.OpSetData, Code: wire.RuntimeInconsistency}}}
+	if a.err != nil || !reflect.DeepEqual(a.o, want) {
+		t.Errorf("%+v, %v; want %+v", a.o, a.err, want)
 	}
 }
 

@@ -2,7 +2,9 @@ package asker_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -108,6 +110,10 @@ func TestWhatIsSignedIsKnown(t *testing.T) {
 func TestWithoutKeysAnAskerIsNotAuthenticated(t *testing.T) {
 	file, _ := key(t)
 	now := time.Now()
+	me := fmt.Sprint("uid ", os.Getuid())
+	if u, err := user.Current(); err == nil {
+		me = u.Username
+	}
 	answers := who(t, "", "")
 	for _, creds := range []string{"", file} { // an answerer without --nats-askers cannot tell
 		a, err := who(t, creds, "").Sign(subject, body, now)
@@ -115,7 +121,7 @@ func TestWithoutKeysAnAskerIsNotAuthenticated(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := answers.Check(a, subject, body, now.Add(time.Hour), asker.Fresh)
-		if err != nil || got.By == "" || got.Key != "" || got.Proof != "" || !strings.Contains(got.String(), "not authenticated") {
+		if err != nil || got.By != me || got.Key != "" || got.Proof != "" || !strings.Contains(got.String(), "not authenticated") {
 			t.Errorf("Check = %+v, %v", got, err)
 		}
 	}
@@ -181,6 +187,39 @@ func TestASignatureIsGoodForOneCommand(t *testing.T) {
 	for range 2 {
 		if _, err := answers.Check(logged, subject, body, now, asker.Logged); err != nil {
 			t.Errorf("read again: %v", err)
+		}
+	}
+}
+
+// A signature counts from a minute ahead of its time to a minute behind it, and is remembered for
+// as long.
+func TestASignatureCountsForAMinute(t *testing.T) {
+	file, public := key(t)
+	now := time.Date(2026, 11, 24, 3, 0, 0, 0, time.UTC)
+	answers, asks := who(t, "", "operator "+public+"\n"), who(t, file, "")
+	at := func(after time.Duration) events.Asked {
+		a, err := asks.Sign(subject, body, now.Add(after))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	ahead := at(3 * time.Minute)
+	for _, tc := range []struct {
+		a     events.Asked
+		after time.Duration
+		want  string
+	}{
+		{at(-time.Minute), 0, ""},
+		{at(-time.Minute - 1), 0, "signed 1m0s ago"},
+		{at(time.Minute + 1), 0, "signed -1m0s ago"},
+		{ahead, 2 * time.Minute, ""}, // as those of the first two minutes need not be remembered any more
+		{ahead, 4 * time.Minute, "used already"},
+		{ahead, 4*time.Minute + 1, "signed 1m0s ago"},
+	} {
+		_, err := answers.Check(tc.a, subject, body, now.Add(tc.after), asker.Fresh)
+		if (tc.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("after %v: %v, want %q", tc.after, err, tc.want)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -31,6 +33,36 @@ func TestOver(t *testing.T) {
 	} {
 		if got := Over(of); got != want {
 			t.Errorf("%q is over: %v, want %v", of, got, want)
+		}
+	}
+}
+
+// A process may be called anything, also what looks like the end of its name and more.
+func TestWhenAProcessOfAnyNameBegan(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, _ := began(os.Getpid())
+	least, err := strconv.Atoi(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"plain", "a) S 1 2", "a ", ") "} {
+		link := filepath.Join(t.TempDir(), name)
+		if err := os.Symlink(self, link); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(link, "-test.run=^$")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		begin, _ := began(cmd.Process.Pid) // there until it is waited for
+		if at, err := strconv.Atoi(begin); err != nil || at < least {
+			t.Errorf("%q began at %q, which is before its parent, at %d", name, begin, least)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
 		}
 	}
 }
