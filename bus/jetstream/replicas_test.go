@@ -58,6 +58,28 @@ func TestResentCommandIsFoundAtTheLeader(t *testing.T) {
 	}
 }
 
+// An ack that is not of all that was sent says nothing of where it stands: it is looked for.
+func TestAnAckOfLessThanWasSent(t *testing.T) {
+	relay := natstest.NewRelay(t, startServer(t, t.TempDir(), 0).URL())
+	b := connect(t, jetstream.Config{URL: relay.URL()})
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
+	defer cancel()
+	if _, err := b.Log().Append(ctx, draft("a", "begin", bus.Any)); err != nil {
+		t.Fatal(err)
+	}
+	var altered atomic.Bool
+	relay.Alter(func(message []byte) []byte {
+		if full := []byte(`"count":3`); bytes.Contains(message, full) && !altered.Swap(true) {
+			return bytes.Replace(message, full, []byte(`"count":2`), 1)
+		}
+		return message
+	})
+	seqs, err := b.Log().Append(ctx, draft("b", "b1", bus.Any), draft("c", "c1", bus.Any), draft("b", "b2", bus.Any))
+	if err != nil || !slices.Equal(seqs, []uint64{2, 3, 4}) || !altered.Load() {
+		t.Errorf("stored at %v, %v; an ack was altered: %t", seqs, err, altered.Load())
+	}
+}
+
 // A guarded command that is sent again is found behind its guard: what else its subject has
 // held of late is not read.
 func TestResentCommandIsFoundByItsGuard(t *testing.T) {

@@ -91,14 +91,21 @@ func (b *Bus) surveyStream(ctx context.Context, want jetstream.StreamConfig, s *
 	next.Storage, next.Retention = want.Storage, want.Retention // which no update can change
 	out.Differs = differences(have, next)
 	out.Bytes, out.MaxBytes = int64(info.State.Bytes), max(have.MaxBytes, 0)
-	if info.Cluster != nil {
-		for _, r := range info.Cluster.Replicas {
-			if !r.Current || r.Offline {
-				out.Behind = append(out.Behind, r.Name)
-			}
+	out.Behind = behind(info.Cluster)
+	return out, nil
+}
+
+// behind are the replicas that lag or are away; a server may say nothing of its cluster.
+func behind(c *jetstream.ClusterInfo) (names []string) {
+	if c == nil {
+		return nil
+	}
+	for _, r := range c.Replicas {
+		if !r.Current || r.Offline {
+			names = append(names, r.Name)
 		}
 	}
-	return out, nil
+	return names
 }
 
 // clock takes what an answer that took so long says of the server's clock, which it read at about half
@@ -153,7 +160,7 @@ func (b *Bus) surveyServices(ctx context.Context) (all []ServiceSurvey, err erro
 		all = append(all, ServiceSurvey{Name: info.Metadata[nameKey], ID: info.ID, Build: info.Metadata[buildKey]})
 	}
 	slices.SortFunc(all, func(x, y ServiceSurvey) int { return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.ID, y.ID)) })
-	if err := b.conn.NATS.LastError(); err != nil && errors.Is(err, nats.ErrPermissionViolation) {
+	if err := b.conn.NATS.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
 		return all, fmt.Errorf("ask for services: %w", err)
 	}
 	return all, nil

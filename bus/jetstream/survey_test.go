@@ -28,8 +28,8 @@ func TestSurvey(t *testing.T) {
 		}
 		defer release()
 	}
-	for _, bzid := range []string{"bustest", "other"} {
-		if _, err := b.Commands().Serve(t.Context(), bus.Service{BZID: bzid, Name: "portal", Version: "1.0.0", Description: bzid,
+	for bzid, name := range map[string]string{"bustest": "portal", "other": "publisher"} {
+		if _, err := b.Commands().Serve(t.Context(), bus.Service{BZID: bzid, Name: name, Version: "1.0.0", Description: bzid,
 			Endpoints: map[string]bus.Handler{"who": func(context.Context, []byte) ([]byte, error) { return nil, nil }}}); err != nil {
 			t.Fatal(err)
 		}

@@ -1,8 +1,11 @@
 package jetstream
 
 import (
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // The clock is told by the quickest answer that says a time.
@@ -30,5 +33,18 @@ func TestTheQuickestAnswerTellsTheClock(t *testing.T) {
 		if s.Skew != tc.skew || s.Within != tc.within {
 			t.Errorf("after answer %d: off by %v within %v, want %v within %v", i, s.Skew, s.Within, tc.skew, tc.within)
 		}
+	}
+}
+
+// Of a stream's replicas those are shown that lag or are away.
+func TestReplicasThatAreBehind(t *testing.T) {
+	c := &jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{
+		{Name: "current", Current: true}, {Name: "lagging"}, {Name: "away", Current: true, Offline: true}, {Name: "gone", Offline: true},
+	}}
+	if got := behind(c); !slices.Equal(got, []string{"lagging", "away", "gone"}) {
+		t.Errorf("behind are %q", got)
+	}
+	if got := behind(nil); got != nil {
+		t.Errorf("of no cluster: %q", got)
 	}
 }

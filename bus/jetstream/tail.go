@@ -166,13 +166,15 @@ func (f *feed) add(r events.Recorded) error {
 
 // forget drops the oldest, all at once, so that this is rare.
 func (f *feed) forget() {
-	n, size := len(f.records), 0
+	n := len(f.records) - 1 // the newest stays, whatever its size
+	size := len(f.records[n].Data)
 	for n > 0 && len(f.records)-n < tailRecords && size+len(f.records[n-1].Data) <= tailBytes {
 		n--
 		size += len(f.records[n].Data)
 	}
-	n = min(n, len(f.records)-1) // the newest stays, whatever its size
-	f.behind = f.records[n-1].Seq
+	if n > 0 {
+		f.behind = f.records[n-1].Seq
+	}
 	f.records, f.bytes = slices.Clone(f.records[n:]), size
 }
 

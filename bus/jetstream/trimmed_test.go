@@ -16,13 +16,21 @@ import (
 func TestReadersOfATrimmedLogAreToldOfItsArchive(t *testing.T) {
 	b := connect(t, jetstream.Config{Server: startServer(t, t.TempDir(), 0)})
 	log := b.Log().(bus.Trimmer)
+	if _, err := b.Log().Append(t.Context(), draft("trimmed", "first", bus.Any)); err != nil {
+		t.Fatal(err)
+	}
 	for i := range 3 {
 		if _, err := b.Log().Append(t.Context(), draft("a", fmt.Sprint(i), bus.Any)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := log.Trim(t.Context(), 3); err != nil {
+	if err := log.Trim(t.Context(), 4); err != nil {
 		t.Fatal(err)
+	}
+	for aggregate, want := range map[string]uint64{"trimmed": 1, "a": 4, "never": 0} {
+		if got, err := b.Log().LastOf(t.Context(), events.Join("crash", "model", aggregate)); err != nil || got != want {
+			t.Errorf("the last of %s is %d, %v; want %d", aggregate, got, err, want)
+		}
 	}
 	const where = "/srv/archive"
 	for _, known := range []bool{false, true} {
@@ -32,7 +40,7 @@ func TestReadersOfATrimmedLogAreToldOfItsArchive(t *testing.T) {
 			}
 		}
 		err := b.Log().Follow(t.Context(), 1, 3, func(events.Recorded) error { return nil })
-		if !errors.Is(err, bus.ErrTrimmed) || !strings.Contains(err.Error(), "--archive") || strings.Contains(err.Error(), "trim was told "+where) != known {
+		if !errors.Is(err, bus.ErrTrimmed) || !strings.Contains(err.Error(), "--archive") || strings.Contains(err.Error(), "trim was told "+where) != known || strings.Contains(err.Error(), "trim was told") != known {
 			t.Errorf("a reader is told %v; the archive is known: %t", err, known)
 		}
 	}

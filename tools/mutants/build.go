@@ -9,18 +9,17 @@ import (
 	"strings"
 )
 
-// build is the tests of a package with some of its mutants in them.
+// build is the tests of a package with some mutants in them.
 type build struct {
 	binary  string
 	mutants []numbered // each is off until its number is chosen,
 	always  bool       // or there is one, and it is always on
 }
 
-// builder makes the builds of one package.
+// builder makes the builds of one package's tests.
 type builder struct {
-	pkg, temp string
-	tests     string // package whose tests are built
-	made      int
+	tests, temp string
+	made        int
 }
 
 // all is as many builds as the mutants need: one mostly, since few mutants have no form
@@ -31,18 +30,19 @@ func (b *builder) all(mutants []numbered) ([]build, error) {
 	}
 	files := map[string][]numbered{}
 	for _, m := range mutants {
-		files[m.file] = append(files[m.file], m)
+		path := filepath.Join(m.pkg, m.file)
+		files[path] = append(files[path], m)
 	}
 	replaced := map[string]string{}
-	for file, in := range files {
-		source, err := os.ReadFile(filepath.Join(b.pkg, file))
+	for path, in := range files {
+		source, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
-		if replaced["zz_mutants.go"], err = helpersOf(source); err != nil {
+		if replaced[filepath.Join(filepath.Dir(path), "zz_mutants.go")], err = helpersOf(source); err != nil {
 			return nil, err
 		}
-		replaced[file] = instrument(source, in)
+		replaced[path] = instrument(source, in)
 	}
 	switch binary, wrong, err := b.compile(replaced); {
 	case err != nil:
@@ -62,11 +62,12 @@ func (b *builder) all(mutants []numbered) ([]build, error) {
 }
 
 func (b *builder) single(m numbered) ([]build, error) {
-	source, err := os.ReadFile(filepath.Join(b.pkg, m.file))
+	path := filepath.Join(m.pkg, m.file)
+	source, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	binary, wrong, err := b.compile(map[string]string{m.file: m.replace(source)})
+	binary, wrong, err := b.compile(map[string]string{path: m.replace(source)})
 	if err != nil || wrong == "" {
 		return []build{{binary: binary, mutants: []numbered{m}, always: true}}, err
 	}
@@ -95,7 +96,7 @@ func testsOf(pkg string) (all []string) {
 	return all
 }
 
-// compile builds the tests with the texts in place of files of those names; wrong is what
+// compile builds the tests with the texts in place of the files at those paths; wrong is what
 // the compiler says of them.
 func (b *builder) compile(replaced map[string]string) (binary, wrong string, err error) {
 	b.made++
@@ -104,12 +105,12 @@ func (b *builder) compile(replaced map[string]string) (binary, wrong string, err
 		return "", "", err
 	}
 	overlay := map[string]string{}
-	for file, text := range replaced {
-		path, err := filepath.Abs(filepath.Join(b.pkg, file))
+	for at, text := range replaced {
+		path, err := filepath.Abs(at)
 		if err != nil {
 			return "", "", err
 		}
-		overlay[path] = filepath.Join(folder, file)
+		overlay[path] = filepath.Join(folder, fmt.Sprint(len(overlay), ".go"))
 		if err := os.WriteFile(overlay[path], []byte(text), 0o600); err != nil {
 			return "", "", err
 		}

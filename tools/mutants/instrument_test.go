@@ -152,14 +152,14 @@ func TestP(t *testing.T) {
 		drawn = append(drawn, numbered{m, i})
 	}
 	c := config{workers: 2, limit: time.Minute}
-	tried, left, err := c.try(t.Context(), &builder{pkg: "p", tests: "p", temp: t.TempDir()}, drawn)
+	tried, left, err := c.try(t.Context(), &builder{tests: "p", temp: t.TempDir()}, drawn)
 	if err != nil || tried != 3 || len(left) != 1 || left[0].fn != "unseen" {
 		t.Errorf("%d tried, %v left, %v", tried, left, err)
 	}
 	if err := os.WriteFile("p/p_test.go", []byte("package p\n\nimport \"testing\"\n\nfunc TestP(t *testing.T) { t.Fatal() }\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := c.try(t.Context(), &builder{pkg: "p", tests: "p", temp: t.TempDir()}, drawn[1:]); err == nil || !strings.Contains(err.Error(), "fail without any mutant (TestP: TestP)") {
+	if _, _, err := c.try(t.Context(), &builder{tests: "p", temp: t.TempDir()}, drawn[1:]); err == nil || !strings.Contains(err.Error(), "fail without any mutant (TestP: TestP)") {
 		t.Errorf("tests that fail anyway: %v", err)
 	}
 }

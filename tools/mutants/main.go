@@ -7,7 +7,7 @@
 // FOLDER/... are all packages of a folder, those left out that hold what tests share. A mutant
 // is tried by the tests that reach its operator, the quickest first, and each has a time limit
 // of its own. What the tests of an internal package leave is tried by those of the package that it
-// is internal to. It runs in the root of the module and changes no file: mutants reach the compiler by an
+// is internal to, in one build with that one's own. It runs in the root of the module and changes no file: mutants reach the compiler by an
 // overlay, all of a package in one build, and the environment turns one of them on. Before
 // the first mutant the tests of a package must pass without one. Exit 1: fewer than -want of
 // those that are not equivalent were noticed.
@@ -19,6 +19,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -75,22 +76,32 @@ func (c config) run(ctx context.Context, pkgs []string) error {
 	}
 	defer os.RemoveAll(temp)
 	tried := 0
-	var left []mutant
-	for i, pkg := range pkgs {
+	var left []numbered
+	last := map[string][]numbered{} // by the package whose tests are the last to try them
+	some := func(tests string, of []numbered) (survivors []numbered, err error) {
+		b := &builder{tests: tests, temp: filepath.Join(temp, tests)}
+		built, survivors, err := c.try(ctx, b, of)
+		tried -= len(of) - built
+		return survivors, err
+	}
+	for _, pkg := range pkgs {
 		survivors := drawn[pkg]
-		for j, tests := range testsOf(pkg) {
-			var some int
-			b := &builder{pkg: pkg, tests: tests, temp: filepath.Join(temp, fmt.Sprint(i, "-", j))}
-			if some, survivors, err = c.try(ctx, b, survivors); err != nil {
+		tried += len(survivors)
+		all := testsOf(pkg)
+		for _, tests := range all[:len(all)-1] {
+			if survivors, err = some(tests, survivors); err != nil {
 				return err
 			}
-			if j == 0 {
-				tried += some
-			}
 		}
-		for _, m := range survivors {
-			left = append(left, m.mutant)
+		end := all[len(all)-1]
+		last[end] = append(last[end], survivors...)
+	}
+	for _, tests := range slices.Sorted(maps.Keys(last)) {
+		survivors, err := some(tests, last[tests])
+		if err != nil {
+			return err
 		}
+		left = append(left, survivors...)
 	}
 	share := float64(tried-len(left)) / float64(max(tried, 1))
 	fmt.Printf("%d of %d noticed (%.0f %%), seed %d\n", tried-len(left), tried, 100*share, c.seed)
@@ -137,9 +148,9 @@ func (c config) draw(pkgs []string) (map[string][]numbered, error) {
 	return drawn, nil
 }
 
-// try tries the mutants of one package by the tests of one, and returns how many could be built
-// and which of them survived.
-func (c config) try(ctx context.Context, b *builder, drawn []numbered) (tried int, left []numbered, err error) {
+// try tries mutants by the tests of one package, and returns how many could be built and which of
+// them survived.
+func (c config) try(ctx context.Context, b *builder, drawn []numbered) (built int, left []numbered, err error) {
 	builds, err := b.all(drawn)
 	if err != nil {
 		return 0, nil, err
@@ -188,9 +199,9 @@ func (c config) try(ctx context.Context, b *builder, drawn []numbered) (tried in
 				left = append(left, m)
 			}
 		}
-		tried += len(build.mutants)
+		built += len(build.mutants)
 	}
-	return tried, left, nil
+	return built, left, nil
 }
 
 // readList reads lines of "id # reason".
