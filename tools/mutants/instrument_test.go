@@ -163,3 +163,35 @@ func TestP(t *testing.T) {
 		t.Errorf("tests that fail anyway: %v", err)
 	}
 }
+
+// The mutants that an internal package's own tests leave are tried by its owner's, with the owner's
+// own, and counted once.
+func TestOwnersTestsTryInternalMutants(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":                 "module example.org/m\n\ngo 1.26\n",
+		"none.txt":               "",
+		"p/p.go":                 "package p\n\nimport \"example.org/m/p/internal/q\"\n\nfunc Least(a, b int) bool { return a > 0 && q.Less(a, b) }\n",
+		"p/p_test.go":            "package p\n\nimport \"testing\"\n\nfunc TestLeast(t *testing.T) {\n\tif Least(1, 1) || !Least(1, 2) || Least(0, 1) {\n\t\tt.Fatal()\n\t}\n}\n",
+		"p/internal/q/q.go":      "package q\n\nfunc Less(a, b int) bool { return a < b }\n\nfunc More(a, b int) bool { return a > b }\n\nfunc Same(a, b int) bool { return a == b }\n",
+		"p/internal/q/q_test.go": "package q\n\nimport \"testing\"\n\nfunc TestMore(t *testing.T) {\n\tif More(1, 1) {\n\t\tt.Fatal()\n\t}\n}\n",
+	} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	c := config{seed: 1, n: 50, workers: 2, list: "none.txt", limit: time.Minute}
+	c.want = 0.8 // of five one is left: Same is tested by nobody
+	if err := c.run(t.Context(), []string{"p/..."}); err != nil {
+		t.Error(err)
+	}
+	c.want = 0.81
+	if err := c.run(t.Context(), []string{"p/..."}); err == nil || !strings.Contains(err.Error(), "80 % were noticed") {
+		t.Errorf("of five mutants one is left: %v", err)
+	}
+}
