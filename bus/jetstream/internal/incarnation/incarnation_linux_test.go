@@ -48,7 +48,7 @@ func TestWhenAProcessOfAnyNameBegan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"plain", "a) S 1 2", "a ", ") "} {
+	for _, name := range []string{"a) S 1 2", "a "} {
 		link := filepath.Join(t.TempDir(), name)
 		if err := os.Symlink(self, link); err != nil {
 			t.Fatal(err)
