@@ -23,3 +23,18 @@ func TestPartOfACommandIsNoCommand(t *testing.T) {
 		}
 	}
 }
+
+// Nor is one of which only the first event is stored, before somebody else's.
+func TestTheBeginningOfACommandIsNoCommand(t *testing.T) {
+	b := connect(t, jetstream.Config{Server: startServer(t, t.TempDir(), 0)})
+	for _, d := range []bus.Draft{draft("a", "first", 0), draft("c", "another", 0)} {
+		if _, err := b.Log().Append(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, expect := range []uint64{0, bus.Any} {
+		if seqs, err := b.Log().Append(t.Context(), draft("a", "first", expect), draft("b", "second", expect)); !errors.Is(err, wire.ErrRepeated) {
+			t.Errorf("Append of a command whose first event is stored, guarded by %d: %v, %v", expect, seqs, err)
+		}
+	}
+}

@@ -75,3 +75,20 @@ func TestReadersOfATail(t *testing.T) {
 		t.Errorf("%d readers of a tail that has ended", f.readers)
 	}
 }
+
+// What every reader has taken is kept no longer.
+func TestTheTailKeepsNothingForNobody(t *testing.T) {
+	f := &feed{readers: 2}
+	if err := f.add(events.Recorded{Seq: 1, Data: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	to := make([]events.Recorded, 10)
+	for reader, kept := range []int{1, 0} { // each comes again for what is next
+		if n, _, more, err := f.take(2, to); n != 0 || more == nil || err != nil {
+			t.Fatalf("reader %d: %d events, %v", reader, n, err)
+		}
+		if len(f.records) != kept || f.bytes != kept || f.behind != uint64(1-kept) {
+			t.Errorf("after reader %d: %d events and %d bytes are kept behind %d, want %d", reader, len(f.records), f.bytes, f.behind, kept)
+		}
+	}
+}
