@@ -185,8 +185,8 @@ func (*Event_Lost) isEvent_Body() {}
 type Replica struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	ModelName         string                 `protobuf:"bytes,1,opt,name=model_name,json=modelName,proto3" json:"model_name,omitempty"`
-	ServerType        string                 `protobuf:"bytes,2,opt,name=server_type,json=serverType,proto3" json:"server_type,omitempty"` // ps, entry, dense
-	Task              int32                  `protobuf:"varint,3,opt,name=task,proto3" json:"task,omitempty"`                              // shard of ps, 0 otherwise
+	ServerType        string                 `protobuf:"bytes,2,opt,name=server_type,json=serverType,proto3" json:"server_type,omitempty"` // ps, entry, dense, or the name of a sub-graph of another kind
+	Task              int32                  `protobuf:"varint,3,opt,name=task,proto3" json:"task,omitempty"`                              // shard of ps, or which dense one; 0 otherwise
 	Replica           int32                  `protobuf:"varint,4,opt,name=replica,proto3" json:"replica,omitempty"`
 	Container         string                 `protobuf:"bytes,5,opt,name=container,proto3" json:"container,omitempty"`
 	GrpcAddress       string                 `protobuf:"bytes,6,opt,name=grpc_address,json=grpcAddress,proto3" json:"grpc_address,omitempty"` // TensorFlow Serving API

@@ -4,6 +4,7 @@ package replica
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/monolith-go/monolith/events"
@@ -18,12 +19,29 @@ func (x *Replica) Key() string {
 	return fmt.Sprintf("%s/%s:%d/%d", x.GetModelName(), x.GetServerType(), x.GetTask(), x.GetReplica())
 }
 
-// SubModel is the exported folder that the replica serves: entry, ps_{task}, dense_{task}.
-func (x *Replica) SubModel() string {
-	if x.GetServerType() == "entry" {
-		return "entry"
+// SubModel is the exported folder that the replica serves.
+func (x *Replica) SubModel() string { return SubModel(x.GetServerType(), x.GetTask()) }
+
+// SubModel is the exported folder of a task: ps_{task}, dense_{task}, or what the server type is called.
+func SubModel(serverType string, task int32) string {
+	if serverType == "ps" || serverType == "dense" {
+		return serverType + "_" + strconv.Itoa(int(task))
 	}
-	return fmt.Sprintf("%s_%d", x.GetServerType(), x.GetTask())
+	return serverType
+}
+
+// TaskOf is what serves a sub-model: entry is entry 0, ps_3 is ps 3, and whatever else is a server
+// type of its own, of task 0. False: no replica can have that name, which keys and nodes put in front
+// of a colon.
+func TaskOf(sub string) (serverType string, task int32, ok bool) {
+	kind, digits, numbered := strings.Cut(sub, "_")
+	switch n, err := strconv.ParseInt(digits, 10, 32); {
+	case (kind == "ps" || kind == "dense") && numbered && err == nil && n >= 0 && strconv.FormatInt(n, 10) == digits:
+		return kind, int32(n), true
+	case sub == "" || sub == "ps" || strings.ContainsAny(sub, ":/"):
+		return "", 0, false
+	}
+	return sub, 0, true
 }
 
 // Validate reports the rules that e breaks on the subject of aggregate, a replica's
@@ -48,10 +66,13 @@ func (e *Event) Validate(aggregate string) error {
 func (x *Replica) rules(r *events.Rules) {
 	r.Named("the replica's model", x.GetModelName())
 	r.Named("the replica's container", x.GetContainer())
-	switch x.GetServerType() {
+	switch kind := x.GetServerType(); kind {
 	case "ps", "entry", "dense":
 	default:
-		r.Check(false, "server type %q is none of ps, entry, dense", x.GetServerType())
+		of, task, ok := TaskOf(kind)
+		r.Check(ok && of == kind && task == 0, "server type %q is none of ps, entry and dense, and no sub-graph's name", kind)
+		r.Check(x.GetTask() == 0, "sub-graph %q is task %d: only ps and dense have several", kind, x.GetTask())
+		r.Text("the replica's server type", kind, events.MaxName)
 	}
 	r.Check(x.GetTask() >= 0, "task %d is negative", x.GetTask())
 	r.Payload("the replica", 1024+events.JSONSize(x.GetModelName(),

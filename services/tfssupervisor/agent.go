@@ -279,7 +279,7 @@ func (s *agentServer) wishes() error {
 	}
 	s.cfg.ServerType = s.kind
 	for _, m := range models {
-		if _, _, ok := taskOf(m.Name); ok {
+		if isTask(m.Name) {
 			s.cfg.Fixed = append(s.cfg.Fixed, FixedModel{Model: d.BaseName, Sub: m.Name, Name: m.Name})
 		}
 	}

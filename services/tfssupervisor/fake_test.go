@@ -97,7 +97,11 @@ func (f *fake) configured() []string {
 	defer f.mu.Unlock()
 	var out []string
 	for _, m := range f.models {
-		out = append(out, fmt.Sprintf("%s@%s/%v", m.Name, m.BasePath, m.Policy.Versions))
+		versions := fmt.Sprint(m.Policy.Versions)
+		if m.Policy.All {
+			versions = "all"
+		}
+		out = append(out, fmt.Sprintf("%s@%s/%s", m.Name, m.BasePath, versions))
 	}
 	return out
 }

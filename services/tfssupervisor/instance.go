@@ -185,7 +185,7 @@ func (in *instance) configure(ctx context.Context) {
 		models[i] = a.config()
 	}
 	changed := !slices.EqualFunc(models, in.sent, func(a, b tfserving.Model) bool {
-		return a.Name == b.Name && a.BasePath == b.BasePath && slices.Equal(a.Policy.Versions, b.Policy.Versions)
+		return a.Name == b.Name && a.BasePath == b.BasePath && a.Policy.All == b.Policy.All && slices.Equal(a.Policy.Versions, b.Policy.Versions)
 	})
 	if !changed && (in.inFlight != nil || !in.lacking() || time.Since(in.sentAt) < in.again) {
 		return
@@ -245,8 +245,8 @@ func (in *instance) mustWait(a assigned) bool {
 
 // common tells whether every model server can be expected to know such a sub-model.
 func common(sub string) bool {
-	kind, _, ok := taskOf(sub)
-	return ok && kind != "dense"
+	kind, _, ok := replica.TaskOf(sub)
+	return ok && (kind == "entry" || kind == "ps")
 }
 
 // wanted is what this container should serve now, by name: of its layout, or of the plan.
@@ -293,7 +293,7 @@ func (in *instance) told(ctx context.Context, want []assigned) {
 		before, had := t.assigned, t.wanted
 		t.assigned, t.wanted = a, true
 		for _, v := range before.versions() {
-			if had && !slices.Contains(a.versions(), v) {
+			if had && a.version != anyVersion && v != anyVersion && !slices.Contains(a.versions(), v) {
 				in.say(ctx, t, v, fact{kind: "unloading"})
 			}
 		}

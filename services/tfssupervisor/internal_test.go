@@ -75,15 +75,18 @@ func TestProcessorsInUse(t *testing.T) {
 	}
 }
 
-func TestRole(t *testing.T) {
-	for sub, want := range map[string]struct {
-		kind string
-		task int32
-		ok   bool
-	}{"entry": {"entry", 0, true}, "ps_3": {"ps", 3, true}, "dense_0": {"dense", 0, true}, "dense": {"dense", 0, true}, "ps_x": {}, "ps_01": {}, "entry_1": {}, "dense_1": {"dense", 1, true}, "ps": {}, "ps_-1": {}, "other": {}, "": {}} {
-		kind, task, ok := taskOf(sub)
-		if ok != want.ok || ok && (kind != want.kind || task != want.task) {
-			t.Errorf("%q is %s %d %v", sub, kind, task, ok)
+func TestPolicies(t *testing.T) {
+	for text, want := range map[string]policy{"": {}, "latest": {}, "latest_once": {once: true}, "all": {all: true}, "specific": {version: 1}, "specific:1622716114": {version: 1622716114}} {
+		if got, err := policyOf(text); err != nil || got != want {
+			t.Errorf("%q is %+v, %v", text, got, err)
+		}
+		if got, want := moves(text), text == "" || text == "latest" || text == "all"; got != want {
+			t.Errorf("%q moves: %v", text, got)
+		}
+	}
+	for _, text := range []string{"specific:", "specific:0", "specific:x", "all:3", "newest"} {
+		if _, err := policyOf(text); err == nil || !strings.Contains(err.Error(), "is not allowed") || moves(text) {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

@@ -2,12 +2,14 @@ package tfssupervisor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/server"
 	"github.com/monolith-go/monolith/internal/compat/layoutfilter"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
@@ -16,8 +18,6 @@ import (
 )
 
 const (
-	// latestOnce is the policy of what must not follow newer versions.
-	latestOnce = "latest_once"
 	// entry is the sub-graph that asks the others for rows, of its own version.
 	entry = "entry"
 	// layoutProblem names what keeps parts of a layout from being served.
@@ -63,7 +63,7 @@ func (s *Supervisor) entries() (offers []savedmodels.Offer, undeclared []string,
 		}
 		for _, o := range offers {
 			config, declared := l.Models[o.Model].SavedModels[entry]
-			moving[o.Model] = declared && config.V.GetVersionPolicy() != latestOnce
+			moving[o.Model] = declared && moves(config.V.GetVersionPolicy())
 		}
 	})
 	return offers, undeclared, moving
@@ -79,50 +79,79 @@ func (in *instance) offers(ctx context.Context) []assigned {
 		in.complain(entry, "the layout offers what nobody has declared: it cannot be served")
 	}
 	var out []assigned
-	var odd []string
+	var refused []string
 	for _, o := range offers {
-		a := assigned{model: o.Model, sub: o.SubGraph, replica: s.cfg.replica()}
+		a := assigned{model: o.Model, sub: o.SubGraph, replica: s.cfg.replica(), basePath: filepath.Clean(o.Config.GetModelBasePath()), policy: o.Config.GetVersionPolicy()}
 		if !in.accepts(a) {
 			continue
 		}
-		if _, _, ok := taskOf(a.sub); !ok {
-			odd = append(odd, a.name())
-			in.reject(ctx, a)
+		p, err := policyOf(a.policy)
+		if err == nil {
+			err = nameable(a.sub)
+		}
+		if err != nil {
+			refused = append(refused, fmt.Sprintf("%s: %v", a.name(), err))
+			in.reject(ctx, a, err.Error())
 			continue
 		}
-		a.basePath = filepath.Clean(o.Config.GetModelBasePath())
-		old, had := in.before(a.name())
-		had = had && old.basePath == a.basePath
-		// Deltas alone do not keep a pinned shard in line with an entry that moves on: that
-		// asks for rows of the version it has loaded.
-		pinned := o.Config.GetVersionPolicy() == latestOnce && !moving[o.Model]
-		if !had || !pinned {
-			a.version = in.newest(a)
+		if in.choose(&a, p, moving[o.Model]) {
+			out = append(out, a)
 		}
-		switch {
-		case had && a.version <= old.version:
-			a = old
-		case a.version < 0:
-			continue
-		}
-		out = append(out, a)
 	}
-	if len(odd) > 0 {
-		s.env.Health.Fail(layoutProblem, fmt.Errorf("%s cannot be served: %s", strings.Join(odd, ", "), oddName))
+	if len(refused) > 0 {
+		s.env.Health.Fail(layoutProblem, fmt.Errorf("it cannot be served as a whole: %s", strings.Join(refused, "; ")))
 	} else {
 		s.env.Health.OK(layoutProblem)
 	}
 	return out
 }
 
-// oddName says what is wrong with a sub-graph for which there is no role.
-const oddName = "sub-graphs are entry, ps_<n> or dense_<n>; export it under such a name, or leave it out with --layout-filter"
+// choose names the version of a by its policy, false while there is none to serve. What was told
+// before stays until there is what the policy asks for.
+func (in *instance) choose(a *assigned, p policy, moving bool) bool {
+	old, told := in.before(a.name())
+	told = told && old.basePath == a.basePath
+	same := told && old.policy == a.policy
+	// Deltas alone do not keep a pinned shard in line with an entry that moves on: that
+	// asks for rows of the version it has loaded.
+	if same && p.once && !moving {
+		*a = old
+		return true
+	}
+	versions := in.versions(*a)
+	found := len(versions) > 0
+	switch {
+	case p.version > 0:
+		a.version = p.version
+		if found = slices.Contains(versions, p.version); !found {
+			in.complain(a.name(), fmt.Sprintf("its folder does not hold version %d, which its policy names: %s", p.version, a.basePath))
+		}
+	case p.all:
+		a.version = anyVersion
+	case found:
+		if a.version = slices.Max(versions); same {
+			a.version = max(a.version, old.version)
+		}
+	}
+	if !found && told {
+		*a = old
+	}
+	return found || told
+}
+
+// nameable refuses a sub-graph that no replica can be registered as.
+func nameable(sub string) error {
+	if _, _, ok := replica.TaskOf(sub); !ok {
+		return errors.New("no replica can have its name: export it under one without colons that is not just ps, or leave it out with --layout-filter")
+	}
+	return nil
+}
 
 // reject tells, once, that a sub-graph of the layout is not served.
-func (in *instance) reject(ctx context.Context, a assigned) {
-	if in.complain(a.name(), oddName) {
+func (in *instance) reject(ctx context.Context, a assigned, reason string) {
+	if in.complain(a.name(), reason) {
 		in.s.facts.say(ctx, &server.Event{Body: &server.Event_ModelFailed{ModelFailed: &server.ModelFailed{
-			Model: &server.Model{ModelName: a.model, SubModel: a.sub}, Reason: oddName}}})
+			Model: &server.Model{ModelName: a.model, SubModel: a.sub}, Reason: reason}}})
 	}
 }
 
@@ -135,33 +164,30 @@ func (in *instance) accepts(a assigned) bool {
 	return ok
 }
 
-// newest is the newest version in the folder, -1 when there is none.
-func (in *instance) newest(a assigned) int64 {
+// versions are those in the folder.
+func (in *instance) versions(a assigned) []int64 {
 	seen, ok := in.folders[a.basePath]
 	if ok && time.Since(seen.at) < lookEvery {
-		return seen.version
+		return seen.versions
 	}
-	seen = sighting{at: time.Now(), version: -1}
 	versions, err := checkpoint.Versions(a.basePath)
 	switch {
 	case err != nil:
 		in.complain(a.name(), err.Error())
 	case len(versions) == 0:
 		in.complain(a.name(), "its folder holds no version yet: "+a.basePath)
-	default:
-		seen.version = slices.Max(versions)
 	}
 	if in.folders == nil {
 		in.folders = map[string]sighting{}
 	}
-	in.folders[a.basePath] = seen
-	return seen.version
+	in.folders[a.basePath] = sighting{at: time.Now(), versions: versions}
+	return versions
 }
 
 // sighting is what a folder held when it was looked at last.
 type sighting struct {
-	at      time.Time
-	version int64
+	at       time.Time
+	versions []int64
 }
 
 // complain logs a reason once for each name, until it changes; true if it did.

@@ -135,34 +135,91 @@ func TestPinnedVersionsStay(t *testing.T) {
 	h.wantConfig(f, at("entry", 3), at("ps_0", 3), at("ps_1", 4))
 }
 
-// A sub-graph for which there is no role is refused aloud, and alone.
-func TestOddSubGraphsAreRefused(t *testing.T) {
+// Sub-graphs of any name are served and told of, as replicas of their own kind.
+func TestSubGraphsOfAnyName(t *testing.T) {
 	base := t.TempDir()
 	h := newHarness(t, func(h *harness) {
 		h.change = func(c *tfssupervisor.Config) {
-			c.Layout, c.LayoutFilters = "l1", []string{"entry; True", "user_tower; True", "ps_; True"}
+			c.Layout, c.LayoutFilters = "l1", []string{"entry; True", "user_tower; True", "ps_item; True"}
 		}
 	})
 	f := h.born()
-	for _, sub := range []string{"entry", "ps_item_embedding_0", "user_tower", "other_tower"} {
+	subs := []string{"entry", "ps_item_embedding_0", "user_tower", "other_tower"}
+	for _, sub := range subs {
 		export(t, base, sub, 3)
 	}
-	h.declared(base, "entry=latest", "ps_item_embedding_0=latest", "user_tower=latest", "other_tower=latest")
+	h.declared(base, "entry=latest", "ps_item_embedding_0=latest_once", "user_tower=latest", "other_tower=latest")
 	h.offered("m:entry", "m:ps_item_embedding_0", "m:user_tower", "m:other_tower")
+	at := func(sub string, v int) string { return fmt.Sprintf("m:%s@%s/%s/[%d]", sub, base, sub, v) }
+	h.wantConfig(f, at("entry", 3), at("ps_item_embedding_0", 3), at("user_tower", 3))
+	f.set("m:user_tower", 3, apis.ModelVersionStatus_AVAILABLE, "")
+	h.wantReplicas("m/entry:0/2 START v3", "m/ps_item_embedding_0:0/2 START v3", "m/user_tower:0/2 AVAILABLE v3")
+	export(t, base, "user_tower", 4)
+	h.wantConfig(f, at("entry", 3), at("ps_item_embedding_0", 3), at("user_tower", 4))
+}
+
+// What cannot be served is refused aloud, and alone: a name that no replica can have, a
+// policy that nobody knows.
+func TestRefusedSubGraphs(t *testing.T) {
+	base := t.TempDir()
+	h := newHarness(t, func(h *harness) { h.change = func(c *tfssupervisor.Config) { c.Layout = "l1" } })
+	f := h.born()
+	for _, sub := range []string{"entry", "a:b", "user_tower"} {
+		export(t, base, sub, 3)
+	}
+	h.declared(base, "entry=latest", "a:b=latest", "user_tower=newest")
+	h.offered("m:entry", "m:a:b", "m:user_tower")
 	h.wantConfig(f, "m:entry@"+base+"/entry/[3]")
-	h.wantProblem("layout: m:ps_item_embedding_0, m:user_tower cannot be served: sub-graphs are entry, ps_<n> or dense_<n>")
+	h.wantProblem(`layout: it cannot be served as a whole: m:a:b: no replica can have its name: export it under one without colons that is not just ps, ` +
+		`or leave it out with --layout-filter; m:user_tower: version_policy "newest" is not allowed`)
 	failed := 0
 	for _, fact := range h.facts() {
-		if strings.HasPrefix(fact, "failed (sub-graphs are entry") {
+		if strings.HasPrefix(fact, "failed (no replica can") || strings.HasPrefix(fact, "failed (version_policy") {
 			failed++
 		}
 	}
 	if failed != 2 {
 		t.Errorf("%d refusals told, want one for each of two: %q", failed, h.facts())
 	}
-	h.append("layout", layout.LayoutAggregate("l1"), &layout.Event{Body: &layout.Event_EntriesRemoved{EntriesRemoved: &layout.EntriesRemoved{
-		Entries: []string{"m:ps_item_embedding_0", "m:user_tower"}}}})
+	h.declared(base, "user_tower=latest")
+	h.append("layout", layout.LayoutAggregate("l1"), &layout.Event{Body: &layout.Event_EntriesRemoved{EntriesRemoved: &layout.EntriesRemoved{Entries: []string{"m:a:b"}}}})
+	h.wantConfig(f, "m:entry@"+base+"/entry/[3]", "m:user_tower@"+base+"/user_tower/[3]")
 	h.wantProblem("")
+}
+
+// Policies name one version, or leave the choice to the server; what is served stays until
+// there is what a new one asks for.
+func TestVersionPolicies(t *testing.T) {
+	base := t.TempDir()
+	h := newHarness(t, func(h *harness) { h.change = func(c *tfssupervisor.Config) { c.Layout = "l1" } })
+	f := h.born()
+	for _, version := range []int64{2, 3} {
+		export(t, base, "entry", version)
+		export(t, base, "ps_0", version)
+	}
+	h.declared(base, "entry=all", "ps_0=specific:2")
+	h.offered("m:entry", "m:ps_0")
+	at := func(sub, versions string) string { return fmt.Sprintf("m:%s@%s/%s/%s", sub, base, sub, versions) }
+	h.wantConfig(f, at("entry", "all"), at("ps_0", "[2]"))
+	f.set("m:entry", 2, apis.ModelVersionStatus_AVAILABLE, "")
+	f.set("m:entry", 3, apis.ModelVersionStatus_LOADING, "")
+	h.wantReplicas("m/entry:0/2 AVAILABLE v2", "m/ps:0/2 START v2")
+	f.set("m:entry", 3, apis.ModelVersionStatus_AVAILABLE, "")
+	h.wantReplicas("m/entry:0/2 AVAILABLE v3", "m/ps:0/2 START v2")
+
+	h.declared(base, "entry=latest", "ps_0=specific") // version 1, which is not there yet
+	h.wantConfig(f, at("entry", "[3]"), at("ps_0", "[2]"))
+	export(t, base, "ps_0", 1)
+	h.wantConfig(f, at("entry", "[3]"), at("ps_0", "[1]"))
+	h.declared(base, "ps_0=latest_once", "entry=specific:3") // the entry moves no more
+	h.wantConfig(f, at("entry", "[3]"), at("ps_0", "[3]"))
+	export(t, base, "ps_0", 4)
+	export(t, base, "entry", 4)
+	h.declared(base, "entry=latest")
+	h.wantConfig(f, at("entry", "[4]"), at("ps_0", "[4]"))
+	if facts := h.facts(); slices.Contains(facts, "unloading m:entry/0") || !slices.Contains(facts, "unloading m:ps_0/2") {
+		t.Errorf("told %q", facts)
+	}
 }
 
 // Pods are told who they are by their environment.

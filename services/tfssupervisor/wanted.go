@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/events/transfer"
@@ -23,6 +22,7 @@ type assigned struct {
 	export     string // identity of the copy; versions of two exports may have one number
 	replica    int32
 	candidate  int64  // a canary's version, to be served beside it from the same basePath; 0: none
+	policy     string // of its declaration, where a layout offers it
 	own        string // its name in the server's own file; "": name
 }
 
@@ -34,15 +34,19 @@ func (a assigned) name() string { return a.model + ":" + a.sub }
 // served is the name that the server knows it by.
 func (a assigned) served() string { return cmp.Or(a.own, a.name()) }
 
-// replaces tells whether a is another model than b under the same number. A server that has
-// b loaded would take a for the same, so b has to go first.
+// replaces tells whether a is another model than b under what is or may be the same number. A server
+// that has b loaded would take a for the same, so b has to go first.
 func (a assigned) replaces(b assigned) bool {
-	return a.name() == b.name() && a.version == b.version && (a.basePath != b.basePath || a.export != b.export)
+	same := a.version == b.version || a.version == anyVersion || b.version == anyVersion
+	return a.name() == b.name() && same && (a.basePath != b.basePath || a.export != b.export)
 }
 
-// config is what the model server is told. The version is always named: where the
-// original asks for the latest of an entry, it cannot go back to an older one.
+// config is what the model server is told. The version is named unless all are served: where
+// the original asks for the latest of an entry, it cannot go back to an older one.
 func (a assigned) config() tfserving.Model {
+	if a.version == anyVersion {
+		return tfserving.Model{Name: a.name(), BasePath: a.basePath, Policy: tfserving.Policy{All: true}}
+	}
 	return tfserving.Model{Name: a.name(), BasePath: a.basePath, Policy: tfserving.Policy{Versions: a.versions()}}
 }
 
@@ -54,22 +58,11 @@ func (a assigned) versions() []int64 {
 	return []int64{a.version, a.candidate}
 }
 
-// taskOf is what a sub-model serves as: entry is entry 0, ps_3 is ps 3. Other names, and other
-// spellings of a number, stand for nothing that a replica could be registered as.
-func taskOf(sub string) (serverType string, task int32, ok bool) {
-	serverType, digits, numbered := strings.Cut(sub, "_")
-	if numbered {
-		n, err := strconv.ParseInt(digits, 10, 32)
-		if err != nil || n < 0 || strconv.FormatInt(n, 10) != digits {
-			return "", 0, false
-		}
-		task = int32(n)
-	}
-	switch {
-	case serverType == "ps" && numbered, serverType == "entry" && !numbered, serverType == "dense":
-		return serverType, task, true
-	}
-	return "", 0, false
+// isTask tells whether a sub-model is one of those that plans place and agents of version 1 register:
+// entry, ps_<n>, dense_<n>.
+func isTask(sub string) bool {
+	kind, _, ok := replica.TaskOf(sub)
+	return ok && (kind == "entry" || kind == "ps" || kind == "dense")
 }
 
 // assignments lists what this container should serve now, by name. While a planned
@@ -84,7 +77,7 @@ func assignments(p plan.State, l lineage.State, container, host string, told fun
 				continue
 			}
 			for sub, source := range a.GetSubModels() {
-				if _, _, ok := taskOf(sub); !ok {
+				if !isTask(sub) {
 					continue
 				}
 				c := l.Copies[lineage.CopyKey(model, sub, planned.GetVersion(), host)].V
@@ -123,7 +116,7 @@ func baseOf(c *transfer.ModelCopied) string {
 
 // report is the replica fact's content for a sub-model in a state.
 func (a assigned) report(container string, at addresses, stat replica.State, version int64) *replica.Replica {
-	kind, task, _ := taskOf(a.sub)
+	kind, task, _ := replica.TaskOf(a.sub)
 	return &replica.Replica{
 		ModelName: a.model, ServerType: kind, Task: task, Replica: a.replica, Container: container,
 		GrpcAddress: at.grpc, HttpAddress: at.http, RowsAddress: at.rows, ArchonAddress: at.archon,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/container"
+	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/wire/znodedata"
 	"github.com/monolith-go/monolith/projections/zookeeper/tree"
 )
@@ -191,7 +192,7 @@ func (m *cache) locate(bzid string, v *boundReplica, c *container.Container) *ho
 	v.host.update(bzid, c)
 	if v.of != c || v.node == "" {
 		v.of, v.at = c, tree.Place{}
-		v.node, _ = at(bzid, "binding", v.model, subModel(v.kind, v.task)+":"+v.host.name)
+		v.node, _ = at(bzid, "binding", v.model, replica.SubModel(v.kind, v.task)+":"+v.host.name)
 	}
 	return v.host
 }

@@ -3,7 +3,6 @@ package view
 import (
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/monolith-go/monolith/events/replica"
@@ -117,12 +116,4 @@ func holds(m map[string]string, value string) bool {
 		}
 	}
 	return false
-}
-
-// subModel is the exported folder that a replica of a task serves.
-func subModel(serverType string, task int32) string {
-	if serverType == "entry" {
-		return "entry"
-	}
-	return serverType + "_" + strconv.Itoa(int(task))
 }

@@ -130,7 +130,7 @@ func shown(t *testing.T, when string, s State) {
 		}
 		for path, r := range s.Replicas {
 			if r.Container == c.GetId() && strings.HasPrefix(path, "/"+bzid+"/service/") && r.Stat == int32(replica.State_AVAILABLE) {
-				want["/"+bzid+"/binding/"+r.ModelName+"/"+subModel(r.ServerType, r.Task)+":"+ContainerNode(c)] = owner
+				want["/"+bzid+"/binding/"+r.ModelName+"/"+replica.SubModel(r.ServerType, r.Task)+":"+ContainerNode(c)] = owner
 			}
 		}
 	}
