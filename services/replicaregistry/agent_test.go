@@ -41,6 +41,12 @@ func dial(t *testing.T, b *mem.Bus, cfg replicaregistry.Config) agentpb.AgentSer
 		t.Fatal(err)
 	}
 	controltest.Start(t, s)
+	return agentClient(t, s)
+}
+
+// agentClient speaks to the agent service of a registry that runs.
+func agentClient(t *testing.T, s *replicaregistry.Server) agentpb.AgentServiceClient {
+	t.Helper()
 	conn, err := grpc.NewClient(s.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

@@ -32,8 +32,8 @@ import (
 // foreignDrafts bounds one append of facts about foreign agents.
 const foreignDrafts = 500
 
-// foreigners makes facts of what agents that know only ZooKeeper write below service and
-// resource, so that the fleet has them. It compares what is there with what is known,
+// foreigners makes facts of what agents that know only ZooKeeper write below service,
+// resource, container_service and binding, so that the fleet has them. It compares what is there with what is known,
 // whatever happened in between, so nothing is lost when it was not running.
 type foreigners struct {
 	bzid   string
@@ -57,7 +57,7 @@ func newForeigners(env services.Env, tree *follow.Follower[view.State], f *follo
 func (x *foreigners) folded(t view.State, r events.Recorded) {
 	for _, c := range t.Effects().Changes {
 		rest, mine := strings.CutPrefix(c.Path, "/"+x.bzid+"/")
-		if mine && c.Kind != tree.ChildrenChanged && (strings.HasPrefix(rest, "service/") || strings.HasPrefix(rest, "resource/")) {
+		if mine && c.Kind != tree.ChildrenChanged && foreign(rest) {
 			select {
 			case x.dirty <- struct{}{}:
 			default:
@@ -65,6 +65,12 @@ func (x *foreigners) folded(t view.State, r events.Recorded) {
 			return
 		}
 	}
+}
+
+// foreign tells whether agents write below such a path of the namespace.
+func foreign(path string) bool {
+	dir, _, below := strings.Cut(path, "/")
+	return below && (dir == "service" || dir == "resource" || dir == "container_service" || dir == "binding")
 }
 
 // run compares whenever something has changed, while this registry writes.
@@ -144,7 +150,7 @@ type seen struct {
 	replicas   map[string]*replica.Replica
 }
 
-// look reads the nodes below service and resource that are no service's own. What
+// look reads the nodes of agents that are no service's own. What
 // cannot be understood is passed over: it is somebody else's business.
 func look(t view.State, bzid string) seen {
 	s := seen{map[string]*container.Container{}, map[string]*container.ResourceReported{}, map[string]*replica.Replica{}}
@@ -180,6 +186,7 @@ func look(t view.State, bzid string) seen {
 			bySession[st.EphemeralOwner] = id
 		}
 	}
+	s.lookBindings(t, bzid)
 	top := "/" + bzid + "/service"
 	for _, base := range t.Children(top) {
 		for _, step := range t.Children(top + "/" + base) {
@@ -261,7 +268,7 @@ func decideForeign(bzid string, f fleet.State, there seen) (drafts []bus.Draft) 
 			if fresh {
 				drafts = append(drafts, containerFact(bzid, id, was.Seq, &container.Event{Body: &container.Event_Reported{Reported: &container.Reported{Container: now}}}))
 			}
-			if r := there.resources[id]; !was.Alive || was.Resource.V == nil || moved(was.Resource.V, r) {
+			if r := there.resources[id]; r != nil && (!was.Alive || was.Resource.V == nil || moved(was.Resource.V, r)) {
 				drafts = append(drafts, containerFact(bzid, id, was.Seq, &container.Event{Body: &container.Event_ResourceReported{ResourceReported: r}}))
 			}
 		}

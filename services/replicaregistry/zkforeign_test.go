@@ -2,6 +2,7 @@ package replicaregistry_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events/replica"
+	"github.com/monolith-go/monolith/internal/compat/agentpb"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/services/internal/controltest"
@@ -78,4 +80,55 @@ func TestForeignAgent(t *testing.T) {
 	if n := controltest.Count(t, b, controltest.Of("sessionClosed")); n != 1 {
 		t.Errorf("%d sessions closed", n)
 	}
+}
+
+// An agent of version 3 writes what it serves and where it is itself: the agent service answers
+// with it, as long as its session lasts, and no plan takes it for a place to load models.
+func TestForeignBindings(t *testing.T) {
+	b := mem.New()
+	t.Cleanup(func() { _ = b.Close() })
+	s, err := replicaregistry.New(replicaregistry.Config{ZKListen: "127.0.0.1:0", Listen: "127.0.0.1:0", AgentVersion: 2, Lease: 300 * time.Millisecond}, controltest.Env(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	controltest.Start(t, s)
+	c := oracle.ZKClient(t, s.ZKAddr(), nil)
+	make := func(path, data string, flags int32) {
+		t.Helper()
+		if _, err := c.Create(path, []byte(data), flags, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+	}
+	for _, path := range []string{"/test", "/test/binding", "/test/binding/m1", "/test/container_service"} {
+		make(path, "", 0)
+	}
+	const who = "data.uni;lq;default:pod-7"
+	// Bindings may come first.
+	make("/test/binding/m1/ps_1:"+who, "", zk.FlagEphemeral)
+	make("/test/binding/m1/user_tower:"+who, "", zk.FlagEphemeral)
+	make("/test/binding/m1/entry:nobody;None;None:pod-8", "", zk.FlagEphemeral)
+	make("/test/binding/m1/no-colon", "", zk.FlagEphemeral)
+	make("/test/container_service/"+who, `{"grpc": "10.0.0.1:4003", "http": "10.0.0.1:4004", "archon": "10.0.0.1:4001", "agent": "10.0.0.1:4002", "idc": "lq", `+
+		`"debug_info": "{\"layout_path\": \"/test/layouts/l1\", \"layout_filters\": [\"entry; True\"]}"}`, zk.FlagEphemeral)
+	make("/test/container_service/no;lay;out:pod-9", `{"grpc": "10.0.0.9:4003", "debug_info": null}`, zk.FlagEphemeral)
+
+	agent := agentClient(t, s)
+	replicas := func() string {
+		res, err := agent.GetReplicas(t.Context(), &agentpb.GetReplicasRequest{ServerType: agentpb.ServerType_PS, Task: 1, ModelName: "m1"})
+		return strings.Join(res.GetAddressList().GetAddress(), " ") + fmt.Sprint(err)
+	}
+	wait.Seen(t, "it answers", func() (string, bool) { got := replicas(); return got, got == "10.0.0.1:4003<nil>" })
+	list := controltest.MustCall(t, b, "registry.replicas", "")
+	if !strings.Contains(list, `m1/user_tower:0/`) || strings.Contains(list, "m1/entry") || strings.Contains(list, "10.0.0.9") {
+		t.Errorf("replicas: %s", list)
+	}
+	if err := c.Delete("/test/binding/m1/ps_1:"+who, -1); err != nil {
+		t.Fatal(err)
+	}
+	wait.Seen(t, "it serves the shard no more", func() (string, bool) { got := replicas(); return got, got == "<nil>" })
+	c.Close()
+	wait.Seen(t, "it is lost with its session", func() (string, bool) {
+		list := controltest.MustCall(t, b, "registry.replicas", "")
+		return list, !strings.Contains(list, "m1/")
+	})
 }
