@@ -126,7 +126,7 @@ func TestCanary(t *testing.T) {
 	c := newCanaryWorld(t)
 	const body = `{"modelName":"m","candidate":"%s","share":0.5,"rule":{"minRatings":1}}`
 	c.refused("publisher.canaryStart", fmt.Sprintf(body, "1"), "cannot be its own candidate")
-	c.refused("publisher.canaryStart", fmt.Sprintf(body, "9"), "cannot be read")
+	c.refused("publisher.canaryStart", fmt.Sprintf(body, "9"), "its folder holds the versions [1 2")
 	c.refused("publisher.canaryStart", `{"modelName":"m","candidate":"2","share":0.5,"expiresMs":"1","rule":{"minRatings":1}}`, "would have expired at 1970-01-01T00:00:00Z")
 	c.refused("publisher.canaryStart", strings.Replace(fmt.Sprintf(body, "2"), `"m"`, `"other"`, 1), "is not loaded")
 	c.refused("publisher.canary", `{"modelName":"m"}`, "has had no canary")

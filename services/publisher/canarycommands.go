@@ -69,7 +69,8 @@ func (s *Server) handleCanaryStart(ctx context.Context, payload []byte) ([]byte,
 	}
 	subs, _, _, err := modelinfo.CalculateVersion(m.Load.V.GetModelDir(), m.Load.V.GetCkpt(), ask.GetCandidate())
 	if err != nil {
-		return nil, bus.Refuse(bus.CodeInvalid, "version %d of model %q cannot be read: %v", ask.GetCandidate(), name, err)
+		there, _ := modelinfo.Versions(m.Load.V.GetModelDir()) // what keeps it from being read is in err
+		return nil, bus.Refuse(bus.CodeInvalid, "version %d of model %q cannot be read: %v; its folder holds the versions %v", ask.GetCandidate(), name, err, there)
 	}
 	sizes := map[string]uint64{}
 	for sub, x := range subs {

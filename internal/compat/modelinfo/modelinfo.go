@@ -177,6 +177,30 @@ func choose(dir string, subs []string, step int64) (int64, error) {
 	return slices.Max(common), nil
 }
 
+// Versions are those that every sub-model has which a model needs, ascending.
+func Versions(exportedModels string) (common []int64, err error) {
+	subs, err := subModels(exportedModels)
+	if err != nil {
+		return nil, err
+	}
+	first := true
+	for _, sub := range subs {
+		if !needed.MatchString(sub) {
+			continue
+		}
+		have, err := versions(filepath.Join(exportedModels, sub))
+		if err != nil {
+			return nil, err
+		}
+		if first {
+			common, first = have, false
+		}
+		common = intersect(common, have)
+	}
+	slices.Sort(common)
+	return common, nil
+}
+
 // versions are the folders named by a number.
 func versions(dir string) ([]int64, error) {
 	children, err := os.ReadDir(dir)
