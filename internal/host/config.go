@@ -15,7 +15,9 @@ import (
 	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/retry"
+	"github.com/monolith-go/monolith/services/ps/machine"
 	"github.com/monolith-go/monolith/services/replicaregistry"
+	"github.com/monolith-go/monolith/services/trainer"
 	"github.com/monolith-go/monolith/services/trainer/warm"
 )
 
@@ -43,6 +45,8 @@ type Config struct {
 	Checkpoints   time.Duration
 	Processes     bool // each role is a process of its own
 	Deterministic bool
+	Health        machine.Config // how shards look at their machine
+	DumpFeatures  bool           // trainers write the features of all that they learn
 	Ports         Ports
 	NATSPort      int
 	KafkaPort     int
@@ -106,6 +110,8 @@ func (c *Config) Register(fs *pflag.FlagSet, dir string) {
 	fs.DurationVar(&c.Checkpoints, "checkpoint-interval", 30*time.Second, "time between checkpoints; 0: only on request")
 	fs.BoolVar(&c.Processes, "processes", false, "run each role as a process of its own")
 	fs.BoolVar(&c.Deterministic, "deterministic", false, "train in one fixed order, so that equal inputs give equal tables")
+	c.Health.Register(fs)
+	fs.BoolVar(&c.DumpFeatures, "dump-features", false, trainer.DumpFeaturesUsage)
 	c.Ports.register(fs)
 	fs.IntVar(&c.NATSPort, "nats-port", 4222, "`port` of the embedded NATS")
 	fs.IntVar(&c.KafkaPort, "kafka-port", 9092, "`port` of the embedded Kafka broker")
@@ -137,7 +143,7 @@ func (c *Config) Validate() error {
 	if _, err := input.ParseFormat(cmp.Or(c.Format, input.JSON.String())); err != nil {
 		errs = append(errs, fmt.Errorf("--format: %w", err))
 	}
-	errs = append(errs, c.Restarts.Validate(), c.Restore.Validate(), c.Topics.Of(c.Logs.BZID).Validate(), c.Keep.validate(), c.validatePorts(), c.OTLP.Validate())
+	errs = append(errs, c.Restarts.Validate(), c.Health.Validate(), c.Restore.Validate(), c.Topics.Of(c.Logs.BZID).Validate(), c.Keep.validate(), c.validatePorts(), c.OTLP.Validate())
 	if c.Sync < time.Millisecond || c.Sync > time.Minute {
 		errs = append(errs, fmt.Errorf("--sync-interval %v: give 1ms to 1m", c.Sync))
 	}

@@ -88,7 +88,7 @@ func servingTasks(s *Stack) []Task {
 func shardTasks(s *Stack) (tasks []Task) {
 	n := strconv.Itoa
 	for shard := range s.Config.Shards {
-		tasks = append(tasks, Task{Name: "ps-" + n(shard), Args: append(append(s.snapshots("ps-"+n(shard)), s.Config.Ports.flags("rows")...),
+		tasks = append(tasks, Task{Name: "ps-" + n(shard), Args: append(slices.Concat(s.snapshots("ps-"+n(shard)), s.Config.Ports.flags("rows"), s.Config.Health.Args()),
 			"--listen", s.Config.Ports.at(0), "--job", s.Config.job(), "--model", s.Config.model(), "--shard", n(shard), "--shards", n(s.Config.Shards), "--dir", s.path("training", s.Config.job()),
 			"--sync-interval", s.Config.Sync.String(), "--deterministic="+strconv.FormatBool(s.Config.Deterministic))})
 	}
@@ -106,7 +106,7 @@ func trainerTasks(s *Stack) (tasks []Task) {
 		tasks = append(tasks, Task{Name: "trainer-" + n(i), Args: append(args,
 			"--format", cmp.Or(c.Format, input.JSON.String()), "--shards", n(c.Shards), "--dir", s.path("training", s.Config.job()),
 			"--batch", n(c.Batch), "--linger", c.Linger.String(),
-			"--checkpoint-every", c.Checkpoints.String(), "--deterministic="+strconv.FormatBool(c.Deterministic))})
+			"--checkpoint-every", c.Checkpoints.String(), "--dump-features="+strconv.FormatBool(c.DumpFeatures), "--deterministic="+strconv.FormatBool(c.Deterministic))})
 	}
 	return tasks
 }

@@ -2,10 +2,14 @@ package host
 
 import (
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/services/ps"
+	"github.com/monolith-go/monolith/services/ps/machine"
 	"github.com/monolith-go/monolith/services/replicaregistry"
 	"github.com/monolith-go/monolith/services/trainer"
 )
@@ -66,5 +70,56 @@ func TestUpHandsTheFormatOn(t *testing.T) {
 	cfg.Format = "xml"
 	if err := cfg.Validate(); err == nil {
 		t.Error("a format that there is not")
+	}
+}
+
+// What a stack is told about machines and dumps, its shards and trainers take, zeros too; a stack that is
+// told nothing leaves a shard its own defaults.
+func TestHandsMachinesAndDumpsOn(t *testing.T) {
+	var told Config
+	fs := pflag.NewFlagSet("up", pflag.ContinueOnError)
+	told.Register(fs, t.TempDir())
+	if err := fs.Parse([]string{"--health-every", "0", "--health-memory", "0", "--health-command", "test -e 'a b'", "--dump-features", "--kafka", "127.0.0.1:9"}); err != nil {
+		t.Fatal(err)
+	}
+	untold := told
+	untold.Health, untold.DumpFeatures = machine.Config{}, false
+	for _, tc := range []struct {
+		cfg     Config
+		every   time.Duration
+		memory  float64
+		command string
+	}{{told, 0, 0, "test -e 'a b'"}, {untold, 30 * time.Second, 0.97, ""}} {
+		var seen int
+		for _, task := range (&Stack{Config: tc.cfg}).plan() {
+			flags := pflag.NewFlagSet(task.Role, pflag.ContinueOnError)
+			var shard ps.Config
+			var learner trainer.Config
+			switch task.Role {
+			case "ps":
+				shard.Register(flags)
+			case "trainer":
+				learner.Register(flags)
+			default:
+				continue
+			}
+			seen++
+			if err := flags.Parse(task.Args); err != nil {
+				t.Fatal(err)
+			}
+			if h := shard.Health; task.Role == "ps" && (h.Every != tc.every || h.Memory != tc.memory || h.Command != tc.command) {
+				t.Errorf("%s: %+v", task.Name, h)
+			}
+			if task.Role == "trainer" && learner.DumpFeatures != tc.cfg.DumpFeatures {
+				t.Errorf("%s dumps: %t", task.Name, learner.DumpFeatures)
+			}
+		}
+		if seen != tc.cfg.Shards+tc.cfg.Trainers {
+			t.Errorf("%d tasks were looked at", seen)
+		}
+	}
+	told.Health.Memory = 1.5
+	if err := told.Validate(); err == nil || !strings.Contains(err.Error(), "health memory 1.5") {
+		t.Errorf("a share above 1: %v", err)
 	}
 }

@@ -20,16 +20,16 @@ const longestCheck = 10 * time.Second
 func (s *Server) check() *machine.Check {
 	return &machine.Check{
 		Memory: s.memory,
-		High:   s.cfg.HealthMemory, Command: s.cfg.HealthCommand,
+		High:   s.cfg.Health.Memory, Command: s.cfg.Health.Command,
 		Env:     []string{"MONOLITH_JOB=" + s.cfg.Job, fmt.Sprintf("MONOLITH_SHARD=%d", s.cfg.Shard)},
-		Timeout: min(s.cfg.HealthEvery, longestCheck),
+		Timeout: min(s.cfg.Health.Every, longestCheck),
 	}
 }
 
 // checks looks at the machine every so often until ctx ends, whatever it has found before.
 func (s *Server) checks(ctx context.Context) {
 	c := s.check()
-	tick := time.NewTicker(s.cfg.HealthEvery)
+	tick := time.NewTicker(s.cfg.Health.Every)
 	defer tick.Stop()
 	defer s.env.Health.OK(unwell)
 	for {
@@ -37,7 +37,7 @@ func (s *Server) checks(ctx context.Context) {
 		if ctx.Err() == nil {
 			s.showMachine(found)
 			if err := s.do(ctx, func(ctx context.Context) error { return s.tellMachine(ctx, found) }); err != nil && ctx.Err() == nil {
-				s.log.Warn("how the machine is could not be said, trying again at the next check", "err", err, "in", s.cfg.HealthEvery)
+				s.log.Warn("how the machine is could not be said, trying again at the next check", "err", err, "in", s.cfg.Health.Every)
 			}
 		}
 		select {

@@ -21,8 +21,8 @@ func TestMachineChecks(t *testing.T) {
 	w := newWorld(t)
 	ill := filepath.Join(t.TempDir(), "ill")
 	cfg := w.config()
-	cfg.HealthEvery, cfg.HealthMemory = time.Second, 0.5
-	cfg.HealthCommand = `test "$MONOLITH_SHARD" = 0 && test ! -e ` + ill
+	cfg.Health.Every, cfg.Health.Memory = time.Second, 0.5
+	cfg.Health.Command = `test "$MONOLITH_SHARD" = 0 && test ! -e ` + ill
 	var used atomic.Int64
 	run := func() (*Server, *proc) {
 		s := w.server(cfg)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/services/ps/machine"
 )
 
 // Config of one parameter-server shard. New fills in the defaults named here.
@@ -63,16 +64,8 @@ type Config struct {
 	// HeartbeatInterval is how often the replica-registry hears of this task. Default
 	// 500 ms.
 	HeartbeatInterval time.Duration
-	// HealthEvery is how often the machine is looked at; while a look fails the job pauses.
-	// Default 0: never. The flag's default is 30 s.
-	HealthEvery time.Duration
-	// HealthMemory is the share of the memory that its control group allows from which on
-	// the machine counts as out of memory, 0: never. The flag's default is 0.97.
-	HealthMemory float64
-	// HealthCommand is run by a shell at each look, with MONOLITH_JOB and MONOLITH_SHARD in its
-	// environment: it fails where it exits with another status than 0, or does not end
-	// within 10 s. Default: none.
-	HealthCommand string
+	// Health says how the machine is looked at. Default: never; by flags every 30 s.
+	Health machine.Config
 	// Drain bounds a clean stop. Default 5 s.
 	Drain time.Duration
 }
@@ -93,8 +86,6 @@ func (c Config) withDefaults() Config {
 // Register binds the flags; what the fields hold is their default.
 func (c *Config) Register(fs *pflag.FlagSet) {
 	*c = c.withDefaults()
-	c.HealthEvery = cmp.Or(c.HealthEvery, 30*time.Second) // by flag alone: in code a zero says none
-	c.HealthMemory = cmp.Or(c.HealthMemory, 0.97)
 	fs.StringVar(&c.Job, "job", c.Job, "training job")
 	fs.StringVar(&c.Model, "model", c.Model, "declared model that the job trains")
 	fs.IntVar(&c.Shard, "shard", c.Shard, "this shard, from 0")
@@ -114,9 +105,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.ClockStep, "clock-step", c.ClockStep, "how far one apply may move the record time by which rows expire")
 	fs.DurationVar(&c.HoldTimeout, "hold-timeout", c.HoldTimeout, "how long a checkpoint cut may hold applies back")
 	fs.DurationVar(&c.HeartbeatInterval, "heartbeat-interval", c.HeartbeatInterval, "how often the replica-registry hears of this task")
-	fs.DurationVar(&c.HealthEvery, "health-every", c.HealthEvery, "how often the machine is looked at; while a look fails the job pauses. 0: never")
-	fs.Float64Var(&c.HealthMemory, "health-memory", c.HealthMemory, "share of the control group's memory from which on the machine counts as out of memory; 0: never")
-	fs.StringVar(&c.HealthCommand, "health-command", c.HealthCommand, "shell `command` that fails while the machine is not well; it finds MONOLITH_JOB and MONOLITH_SHARD in its environment")
+	c.Health.Register(fs)
 	fs.DurationVar(&c.Drain, "drain", c.Drain, "longest a clean stop takes")
 }
 
@@ -140,9 +129,8 @@ func (c *Config) Validate() error {
 	check(d.ClockStep >= time.Second && d.ClockStep <= math.MaxInt32*time.Second, "clock step %v: give 1s to 68 years", d.ClockStep)
 	check(d.HoldTimeout > 0, "hold time-out %v: give a positive one", d.HoldTimeout)
 	check(d.HeartbeatInterval > 0, "heartbeat interval %v: give a positive one", d.HeartbeatInterval)
-	check(d.HealthEvery == 0 || d.HealthEvery >= time.Second, "health every %v: give 0 or at least 1s", d.HealthEvery)
-	check(d.HealthMemory >= 0 && d.HealthMemory <= 1, "health memory %v: give a share of 0 to 1", d.HealthMemory)
 	check(d.Drain > 0, "drain %v: give a positive one", d.Drain)
+	errs = append(errs, d.Health.Validate())
 	network, address, err := rowwire.SplitAddr(d.Listen)
 	if err != nil {
 		errs = append(errs, err)

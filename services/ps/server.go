@@ -255,7 +255,7 @@ func (s *Server) lead(ctx context.Context) error {
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { s.heartbeats.Run(gctx); return nil })
-	if s.cfg.HealthEvery > 0 {
+	if s.cfg.Health.Every > 0 {
 		g.Go(func() error { s.checks(gctx); return nil })
 	}
 	g.Go(func() error { return s.loop(gctx) })

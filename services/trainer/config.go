@@ -144,6 +144,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// DumpFeaturesUsage explains the flag of that name.
+const DumpFeaturesUsage = "write the features of all that is learnt as Monolith's ExampleBatch files into features/ in the job's folder; monolith job dump asks for some"
+
 // Register binds the fields to flags. Fields that are zero take their default first.
 func (c *Config) Register(fs *pflag.FlagSet) {
 	*c = c.withDefaults()
@@ -179,7 +182,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	c.ControllerTLS.RegisterPort(fs, "controller-tls", "the controller")
 	fs.BoolVar(&c.InsecureController, "insecure-controller", c.InsecureController, "serve the controller in plain text, beyond this machine, too")
 	fs.StringVar(&c.SummaryDir, "summary-dir", c.SummaryDir, "`folder` for TensorBoard: figures as event files, every 10s, below it a folder for each trainer. Empty: none")
-	fs.BoolVar(&c.DumpFeatures, "dump-features", c.DumpFeatures, "write the features of all that is learnt as Monolith's ExampleBatch files into features/ in --dir; monolith job dump asks for some")
+	fs.BoolVar(&c.DumpFeatures, "dump-features", c.DumpFeatures, DumpFeaturesUsage)
 	c.HostCall.Register(fs)
 	fs.DurationVar(&c.ActionEvery, "action-every", c.ActionEvery, "time between looks for the original's file monolith_action in --dir, which it did every 60s; 0: never")
 	fs.Float64SliceVar(&c.LabelRange, "label-range", c.LabelRange, "least and greatest `min,max` of the label's field; a record beyond is parked. Empty: any number")

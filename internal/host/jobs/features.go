@@ -23,7 +23,7 @@ func FeaturesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "features FILE...",
 		Short: "Print the batches of feature files that a trainer has written",
-		Long: "Prints the ExampleBatch messages of files that trainer --dump-features or monolith job dump has written, or\n" +
+		Long: "Prints the ExampleBatch messages of files that --dump-features or monolith job dump has written, or\n" +
 			"FeatureEngineeringSaveHook of Monolith in Python, as the original's text; --json prints a line for each batch.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -20,6 +20,8 @@ import (
 	"github.com/monolith-go/monolith/internal/input/files"
 	"github.com/monolith-go/monolith/internal/model/specfile"
 	"github.com/monolith-go/monolith/internal/process/flags"
+	"github.com/monolith-go/monolith/services/ps/machine"
+	"github.com/monolith-go/monolith/services/trainer"
 	"github.com/monolith-go/monolith/services/trainer/source"
 	"github.com/monolith-go/monolith/services/trainer/warm"
 )
@@ -43,6 +45,8 @@ type Train struct {
 	SummaryDir    string
 	Restore       warm.Config // the job from which a new one begins
 	Restarts      host.Restarts
+	Health        machine.Config
+	DumpFeatures  bool
 	Keep          int // checkpoints and exports on disk
 	KeepEvery     time.Duration
 	AsJSON        bool
@@ -78,6 +82,8 @@ func (c *Train) Register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Keep, "keep-checkpoints", 5, "checkpoints and exports kept on disk")
 	fs.DurationVar(&c.KeepEvery, "keep-checkpoint-every", 0, "beside those, keep one checkpoint in this time until it is released; 0: none")
 	c.Restarts.Register(fs)
+	c.Health.Register(fs)
+	fs.BoolVar(&c.DumpFeatures, "dump-features", false, trainer.DumpFeaturesUsage)
 	fs.BoolVar(&c.AsJSON, "json", false, "print one JSON object, and progress as lines of JSON on standard error")
 }
 
@@ -134,7 +140,7 @@ func (c *Train) stack() host.Config {
 	return host.Config{
 		Restore: c.Restore, Restarts: c.Restarts, Logs: connect.Config{BZID: c.BZID, Level: c.Level}, NoKafka: true, Dir: c.Dir, Job: c.spec.GetName(), Model: c.spec.GetName(),
 		Shards: c.Shards, Replicas: 1, Trainers: c.Trainers, Partitions: c.Partitions, Batch: c.Batch, Format: c.Format,
-		Sync: syncEvery, Checkpoints: c.Checkpoints, Processes: c.Processes, Deterministic: c.Deterministic,
+		Sync: syncEvery, Checkpoints: c.Checkpoints, Processes: c.Processes, Deterministic: c.Deterministic, Health: c.Health, DumpFeatures: c.DumpFeatures,
 	}
 }
 
