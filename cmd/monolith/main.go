@@ -109,7 +109,7 @@ func newRoot() *cobra.Command {
 		c.GroupID = "compat"
 		root.AddCommand(c)
 	}
-	roles := []*cobra.Command{newNATS()}
+	roles := []*cobra.Command{newNATS(), newRunner()}
 	for _, r := range host.Roles {
 		roles = append(roles, newRole(r))
 	}

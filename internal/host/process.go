@@ -85,11 +85,20 @@ func ofBothEnds(shared mtls.Files) mtls.Files {
 
 // Run hosts the role until ctx ends, on a connection of its own.
 func (p *Process) Run(ctx context.Context) (err error) {
-	report, guard, err := p.configure(ctx)
+	v, guard, err := discovered(p.config)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, guard.Close()) }() // on a panic of this goroutine, too
+	return p.host(ctx, v, guard)
+}
+
+// host is Run with a run configuration that was read, and its service discovery.
+func (p *Process) host(ctx context.Context, v runconfig.Values, guard *discovery.Guard) (err error) {
+	report, err := p.steer(ctx, v, guard)
+	if err != nil {
+		return err
+	}
 	if err := p.bound.validate(); err != nil {
 		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
@@ -173,10 +182,9 @@ func (p *Process) announced(ctx context.Context, env services.Env, r services.Ro
 	return connect.While(ctx, env.Bus, func(ctx context.Context) error { return runRole(ctx, r, ready) })
 }
 
-// configure has the run configuration set the flags that were not given, with what the service discovery
-// that it names says of this process and of NATS. A job that this role starts is told of it.
-func (p *Process) configure(ctx context.Context) (*runconfig.Report, *discovery.Guard, error) {
-	v, err := p.config.Read(os.Getenv)
+// discovered reads a run configuration, and opens the service discovery that it names.
+func discovered(config runconfig.Options) (runconfig.Values, *discovery.Guard, error) {
+	v, err := config.Read(os.Getenv)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -184,13 +192,11 @@ func (p *Process) configure(ctx context.Context) (*runconfig.Report, *discovery.
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
-	report, err := p.steer(ctx, v, guard)
-	if err != nil {
-		return nil, nil, errors.Join(err, guard.Close())
-	}
-	return report, guard, nil
+	return v, guard, nil
 }
 
+// steer has the run configuration set the flags that were not given, with what the service discovery
+// that it names says of this process and of NATS. A job that this role starts is told of it.
 func (p *Process) steer(ctx context.Context, v runconfig.Values, guard *discovery.Guard) (*runconfig.Report, error) {
 	own, launched := guard.Task()
 	if launched {
