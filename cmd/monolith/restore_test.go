@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"testing"
 
@@ -26,7 +29,11 @@ func TestReturnToACheckpoint(t *testing.T) {
 		Checkpoint, Export int64
 		Seq                uint64
 	}
-	w.must("return", w.job.Call(w.soon(), "trainer."+host.JobName+".restore", map[string]any{"checkpoint": then.GetId(), "reason": "test"}, &answer))
+	var out, told bytes.Buffer
+	if code := run([]string{"job", "restore", "--nats", w.Config.Logs.NATS, "--job", host.JobName, "--checkpoint", fmt.Sprint(then.GetId()), "--reason", "test"}, &out, &told); code != exitOK {
+		t.Fatalf("monolith job restore ends with %d: %s", code, told.String())
+	}
+	w.must("read the answer", json.Unmarshal(out.Bytes(), &answer))
 	if answer.Checkpoint != then.GetId() || answer.Export <= then.GetId()+1 {
 		t.Errorf("answer %+v to a return to checkpoint %d", answer, then.GetId())
 	}

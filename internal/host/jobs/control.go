@@ -22,7 +22,7 @@ type control struct {
 	export   bool
 	keep     bool
 	batches  uint64
-	number   int64 // of the checkpoint that is kept or released; 0: none
+	number   int64 // of the checkpoint that is kept, released or restored; 0: none
 	patience time.Duration
 }
 
@@ -31,7 +31,7 @@ func ControlCommand() *cobra.Command {
 	var c control
 	cmd := &cobra.Command{
 		Use:   "job",
-		Short: "Pause a training job that runs, have it go on, save it, keep what it saved, or ask how it is",
+		Short: "Pause a training job that runs, have it go on, save it, keep what it saved or go back to it, or ask how it is",
 		Long: "Calls the job's chief over NATS and prints its answer, a line of JSON. A paused job takes no more records\n" +
 			"and keeps all else: its shards, partitions and offsets. It stays paused, whatever is restarted, until it\n" +
 			"is resumed or stopped. A checkpoint that is kept stays on disk, and its export, until it is released, and does\n" +
@@ -49,18 +49,19 @@ func ControlCommand() *cobra.Command {
 	save := c.command("checkpoint", "Have the job save a checkpoint, paused or not")
 	keep := c.command("keep", "Have a checkpoint stay on disk, however many newer ones there are")
 	release := c.command("release", "Have a checkpoint that was kept count again as one of --keep-checkpoints")
+	restore := c.command("restore", "Take the whole job back to a checkpoint of its own, from which it learns on")
 	dump := c.command("dump", "Have each trainer write the features of its next batches to files, which monolith features shows")
 	dump.Flags().Uint64Var(&c.batches, "batches", 100, "how many `batches` of each trainer")
-	for _, x := range []*cobra.Command{keep, release} {
+	for _, x := range []*cobra.Command{keep, release, restore} {
 		x.Flags().Int64Var(&c.number, "checkpoint", 0, "`number` of the checkpoint")
 		_ = x.MarkFlagRequired("checkpoint") // the flag is there
 	}
-	for _, x := range []*cobra.Command{pause, resume, save, keep, release, dump} {
+	for _, x := range []*cobra.Command{pause, resume, save, keep, release, restore, dump} {
 		x.Flags().StringVar(&c.reason, "reason", "", "`why`, for whoever reads the log")
 	}
 	save.Flags().BoolVar(&c.export, "export", false, "with an export of it")
 	save.Flags().BoolVar(&c.keep, "keep", false, "keep it: it stays on disk until it is released")
-	cmd.AddCommand(status, pause, resume, save, keep, release, dump)
+	cmd.AddCommand(status, pause, resume, save, keep, release, restore, dump)
 	return cmd
 }
 
