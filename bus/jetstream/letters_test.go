@@ -359,3 +359,24 @@ func TestLettersParkedMeanwhile(t *testing.T) {
 		t.Errorf("read %v, %v, want %v", read, err, there)
 	}
 }
+
+// A list of letters is read by one reader, however many there are.
+func TestLettersAreReadByOneReader(t *testing.T) {
+	relay := natstest.NewRelay(t, startServer(t, t.TempDir(), 0).URL())
+	b := connect(t, jetstream.Config{URL: relay.URL()})
+	const n = 20
+	for i := range uint64(n) {
+		park(t, b, bus.Parked{Reason: "r", By: "x", Stream: "S", StreamSeq: i + 1, Subject: "monolith.bustest.model.m", Data: []byte("x")})
+	}
+	var readers atomic.Int64
+	relay.Alter(func(message []byte) []byte {
+		if bytes.Contains(message, []byte("consumer_create_response")) {
+			readers.Add(1)
+		}
+		return message
+	})
+	got := list(t, b)
+	if made := readers.Load(); len(got) != n || made > 3 { // of marks, letters and summaries
+		t.Errorf("%d letters were read by %d readers, want %d by 3", len(got), made, n)
+	}
+}
