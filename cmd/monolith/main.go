@@ -109,7 +109,7 @@ func newRoot() *cobra.Command {
 		c.GroupID = "compat"
 		root.AddCommand(c)
 	}
-	roles := []*cobra.Command{newNATS(), newRunner()}
+	roles := []*cobra.Command{newNATS(), host.RunnerCommand()}
 	for _, r := range host.Roles {
 		roles = append(roles, newRole(r))
 	}

@@ -15,22 +15,6 @@ func newRole(r host.Role) *cobra.Command {
 	return cmd
 }
 
-// newRunner runs the role that its launcher or a run configuration names.
-func newRunner() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "runner",
-		Short: "the role of a training job that the launcher's environment names: ps or trainer",
-		Long: "Is ps or trainer, as TF_CONFIG, MLP_ROLE or the field server_type of the run configuration say, so that a\n" +
-			"launcher starts one command line everywhere. It takes the flags of both; one that only the other has does nothing.",
-		Example: "  monolith runner --run-config run.yaml\n" +
-			"  monolith runner --run-config run.yaml --set discovery_type=zk --set zk_server=10.0.0.1:2181 --set server_type=ps --set index=1",
-		Args: flags.NoArgs,
-	}
-	r := host.NewRunner(cmd.Flags())
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return r.Run(cmd.Context()) }
-	return cmd
-}
-
 // newNATS runs the NATS server that up embeds in a process of its own.
 func newNATS() *cobra.Command {
 	cmd := &cobra.Command{

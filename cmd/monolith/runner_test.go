@@ -32,21 +32,9 @@ func TestRunner(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var lines strings.Builder
-	rng := rand.New(rand.NewPCG(5, 6))
-	for range records {
-		lines.Write(planted.Draw(rng, "deepfm").AppendJSON(nil))
-		lines.WriteByte('\n')
-	}
-	write("part-0.json", lines.String())
+	write("part-0.json", drawn(records))
 	write("run.yaml", fmt.Sprintf("RunConfig:\n  model_dir: %s\n  model_name: movies\n  deep_insight_name: movies\n  input_path: %s\n", path("job"), path("part-*.json")))
-	ports := make([]int, 4)
-	for i := range ports {
-		var err error
-		if ports[i], err = freeport.Find(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	ports := freePorts(t, 4)
 	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
 	logs, zoo := "nats://"+at(0), at(1)
 	startChild(t, "nats", "--dir", path("nats"), "--listen", at(0))
@@ -77,23 +65,11 @@ func TestRunner(t *testing.T) {
 	}
 	shards := []*child{launched("ps", 0), launched("ps", 1)}
 	chief := launched("chief", 0)
-	learnt := func() (sum int64, stopped bool) {
-		job.Lineage.Read(func(s lineage.State) {
-			j := s.Jobs["movies"]
-			stopped = j.Stopped
-			if cuts := j.Restorable(); len(cuts) > 0 {
-				for _, offset := range cuts[0].GetOffsets() {
-					sum += offset
-				}
-			}
-		})
-		return sum, stopped
-	}
 	more := func(what string) {
 		t.Helper()
-		before, _ := learnt()
+		before, _ := learntOf(job)
 		wait.Seen(t, what, func() (string, bool) {
-			now, stopped := learnt()
+			now, stopped := learntOf(job)
 			if stopped {
 				t.Fatalf("the job has ended before %s", what)
 			}
@@ -110,7 +86,7 @@ func TestRunner(t *testing.T) {
 		t.Fatalf("the chief ends with %v: %s", err, tail(chief.err.String()))
 	}
 	wait.Seen(t, "the job has ended", func() (string, bool) {
-		sum, stopped := learnt()
+		sum, stopped := learntOf(job)
 		return fmt.Sprintf("%d learnt", sum), stopped && sum == records
 	})
 	for i, c := range shards {
@@ -121,11 +97,52 @@ func TestRunner(t *testing.T) {
 			t.Errorf("shard %d: a clean stop: %v: %s", i, err, tail(c.err.String()))
 		}
 	}
+}
+
+// TestRunnerRefuses: a runner that cannot tell its role, or is to be one that there is not, says so.
+func TestRunnerRefuses(t *testing.T) {
 	t.Setenv("TF_CONFIG", "")
-	for want, more := range map[string][]string{"nothing says which role this process is": nil, "monolith evaluate reads": {"--set", "server_type=evaluator"}} {
-		c := startChild(t, append(line, more...)...)
+	for want, set := range map[string]string{"nothing says which role this process is": "num_ps=2", "monolith evaluate reads": "server_type=evaluator"} {
+		c := startChild(t, "runner", "--set", set)
 		if c.wait(t, wait.Patience) == nil || c.cmd.ProcessState.ExitCode() != exitUsage || !strings.Contains(c.err.String(), want) {
-			t.Errorf("%v: %s", more, tail(c.err.String()))
+			t.Errorf("%s: %s", set, tail(c.err.String()))
 		}
 	}
+}
+
+// drawn is so many records of the planted truth, a line each.
+func drawn(records int) string {
+	var lines strings.Builder
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range records {
+		lines.Write(planted.Draw(rng, "deepfm").AppendJSON(nil))
+		lines.WriteByte('\n')
+	}
+	return lines.String()
+}
+
+func freePorts(t *testing.T, n int) []int {
+	t.Helper()
+	ports := make([]int, n)
+	for i := range ports {
+		var err error
+		if ports[i], err = freeport.Find(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ports
+}
+
+// learntOf is how many records the newest checkpoint of the job has, and whether the job has ended.
+func learntOf(job *demo.Job) (sum int64, stopped bool) {
+	job.Lineage.Read(func(s lineage.State) {
+		j := s.Jobs["movies"]
+		stopped = j.Stopped
+		if cuts := j.Restorable(); len(cuts) > 0 {
+			for _, offset := range cuts[0].GetOffsets() {
+				sum += offset
+			}
+		}
+	})
+	return sum, stopped
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/monolith-go/monolith/internal/host/discovery"
@@ -21,6 +22,22 @@ import (
 //	rank of Horovod … ───┘
 type Runner struct {
 	roles []*Process
+}
+
+// RunnerCommand is monolith runner.
+func RunnerCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "runner",
+		Short: "the role of a training job that the launcher's environment names: ps or trainer",
+		Long: "Is ps or trainer, as TF_CONFIG, MLP_ROLE or the field server_type of the run configuration say, so that a\n" +
+			"launcher starts one command line everywhere. It takes the flags of both; one that only the other has does nothing.",
+		Example: "  monolith runner --run-config run.yaml\n" +
+			"  monolith runner --run-config run.yaml --set discovery_type=zk --set zk_server=10.0.0.1:2181 --set server_type=ps --set index=1",
+		Args: flags.NoArgs,
+	}
+	r := NewRunner(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return r.Run(cmd.Context()) }
+	return cmd
 }
 
 // NewRunner binds the flags of all roles that it may come to be: what only another role takes does nothing,
