@@ -2,7 +2,6 @@ package nn
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -32,7 +31,7 @@ type Lanes struct {
 // have goroutines only while runs are expected.
 func NewLanes(threads int) *Lanes {
 	if threads <= 0 {
-		threads = min(runtime.GOMAXPROCS(0), runtime.NumCPU())
+		threads = par.Processors()
 	}
 	s := &Lanes{threads: min(threads, par.MaxThreads)}
 	s.cut()

@@ -2,12 +2,12 @@ package modelserver
 
 import (
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/monolith-go/monolith/kernels/par"
 	"github.com/monolith-go/monolith/services/modelserver/entry"
 
 	"github.com/wamuir/graft/tensorflow/serving/servables/tensorflow_go_proto"
@@ -38,7 +38,7 @@ func newBatcher(cfg Config, file *tensorflow_go_proto.BatchingParameters, reg pr
 		MaxRows:     or(file.GetMaxBatchSize(), 1000),
 		Timeout:     time.Duration(or(file.GetBatchTimeoutMicros(), 0)) * time.Microsecond,
 		MaxEnqueued: or(file.GetMaxEnqueuedBatches(), 10),
-		Threads:     or(file.GetNumBatchThreads(), runtime.GOMAXPROCS(0)),
+		Threads:     or(file.GetNumBatchThreads(), par.Processors()),
 		Large:       file.GetEnableLargeBatchSplitting().GetValue(),
 	}
 	if err := p.Validate(); err != nil {

@@ -283,6 +283,9 @@ func (f *feature) fid(id int64) (int64, error) {
 		}
 		return id, nil
 	}
+	if f.spec.GetIds() == model.Feature_HASH { // 48 bits, of which the batch makes those of rows as of a record's
+		return modelspec.FID(f.slot, id), nil
+	}
 	taken, ok := modelspec.VocabularyOf(f.spec).Take(id)
 	if !ok {
 		return 0, fmt.Errorf("id %d is outside 0 to 2^48-1; hash ids to 48 bits as the training records do", id)

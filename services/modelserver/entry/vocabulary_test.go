@@ -69,3 +69,30 @@ func TestAVocabularyServesWhatItLearns(t *testing.T) {
 		t.Errorf("inputs %v", got.Inputs)
 	}
 }
+
+// An impression has a hashed id as it came, its text beside it, though the rows are those of a vocabulary.
+func TestTextsOfAVocabulary(t *testing.T) {
+	spec := modelspec.MovieRanking()
+	for _, table := range spec.Tables {
+		table.Dim = 2
+	}
+	user, movie := spec.Features[0], spec.Features[1]
+	user.Ids, user.Vocabulary = model.Feature_HASH, &model.Vocabulary{Size: 100}
+	m, err := entryOf(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := NewImpressions("t", "c", nil, slog.New(slog.DiscardHandler), nil)
+	s := &Scorer{Rows: asking(t, 1, &delta.Rows{Table: user.GetTable(), Dim: 2}), MaxBatch: 4}
+	in := tensors{user.GetName(): texts("ada"), movie.GetName(): ints(57)}
+	if _, _, err := s.Answer(t.Context(), []*Model{m}, Input{Tensors: in}, p.Want("x", true, "tp", 0)); err != nil {
+		t.Fatal(err)
+	}
+	got, hash := <-p.queue, modelspec.HashID([]byte("ada"))
+	if id := got.Inputs[user.GetName()][0]; id != signature(modelspec.FID(user.GetSlot(), hash)) {
+		t.Errorf("the input is %d, not the hash", id)
+	}
+	if r := got.Rows[0]; r.Text != "ada" || signature(r.ID) != hash%100 {
+		t.Errorf("row %+v", r)
+	}
+}

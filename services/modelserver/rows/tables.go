@@ -3,6 +3,7 @@ package rows
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/monolith-go/monolith/events/model"
@@ -30,7 +31,7 @@ func (s *Tables) next(cfg table.Config) (*versions.Version, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.byName[cfg.Name]
-	if t == nil || !reflect.DeepEqual(t.cfg, cfg) {
+	if t == nil || !reflect.DeepEqual(kept(t.cfg), kept(cfg)) {
 		all, err := versions.New(cfg)
 		if err != nil {
 			return nil, err
@@ -46,6 +47,16 @@ func (s *Tables) next(cfg table.Config) (*versions.Version, error) {
 	}
 	s.byName[cfg.Name] = t
 	return v, nil
+}
+
+// kept is what of a table's configuration its rows depend on: how they were learnt is nothing to a table that
+// only stores, and may change between two exports.
+func kept(cfg table.Config) table.Config {
+	cfg.Optimizer, cfg.Segments = nil, slices.Clone(cfg.Segments)
+	for i := range cfg.Segments {
+		cfg.Segments[i].Optimizer = nil
+	}
+	return cfg
 }
 
 // drop ends a version.

@@ -131,6 +131,9 @@ func (s *keeper) serve(ctx context.Context, v *version) error {
 			continue
 		}
 		log.Warn("loading again", "export", at.number, "sync_seq", g.syncSeq, "because", err)
+		if s.manager.answerOf(v) != g {
+			v.unhold(g) // it had not caught up, so nobody has found it
+		}
 		if g, at, t, err = s.reload(ctx, v, job, at, t, gone); err != nil {
 			return err
 		}
@@ -156,6 +159,7 @@ func (s *keeper) reload(ctx context.Context, v *version, job string, at exportLo
 			var g *servable
 			if g, err = s.load(ctx, v, p, t); err == nil && p != at && g.job != job {
 				err = fmt.Errorf("export %d in %s was made by job %q, not by %q", p.number, p.basePath, g.job, job)
+				v.unhold(g)
 			}
 			if err == nil {
 				return g, p, t, nil

@@ -199,6 +199,24 @@ func TestLoadingAnewIsTriedAgain(t *testing.T) {
 	})
 }
 
+// An export that turns out to be another job's is read again and again, and nothing of it is kept.
+func TestWhatIsReadInVainGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := viewing(t, false)
+		base := filepath.Join(t.TempDir(), "ps_0")
+		exportRows(t, base, 9, 0, 1)
+		v := &version{name: "m:ps_0", model: "m", sub: "ps_0", number: 3, basePath: base}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Minute, cancel)
+		if _, _, _, err := s.reload(ctx, v, "another", exportLocation{base, 3}, s.targetOf(v), true); !errors.Is(err, context.Canceled) {
+			t.Errorf("what another job exported is taken: %v", err)
+		}
+		if read := testutil.ToFloat64(s.loads.WithLabelValues("loaded")); read < 2 || len(v.held) != 0 || len(s.reads.shelves.all) != 0 {
+			t.Errorf("read %v times, %d are held, on %d shelves", read, len(v.held), len(s.reads.shelves.all))
+		}
+	})
+}
+
 // known has the keeper see these jobs.
 func (s *keeper) known(t *testing.T, jobs map[string]lineage.Job) {
 	t.Helper()

@@ -229,6 +229,13 @@ func (s *Manager) stateOf(v *version) state {
 	return v.state
 }
 
+// answerOf is what v answers from; nil: it does not.
+func (s *Manager) answerOf(v *version) *servable {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return v.data
+}
+
 // set moves v to a state. A servable makes it AVAILABLE with that data.
 func (s *Manager) set(v *version, to state, data *servable) {
 	s.mu.Lock()

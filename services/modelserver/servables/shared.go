@@ -2,6 +2,7 @@ package servables
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -117,6 +118,14 @@ func (s *Manager) letGo(ctx context.Context, g *servable) {
 
 // hold notes that g was read for v. Only v's own goroutine does.
 func (v *version) hold(g *servable) { v.held = append(v.held, g) }
+
+// unhold lets go what was read for v and never answered.
+func (v *version) unhold(g *servable) {
+	if at := slices.Index(v.held, g); at >= 0 {
+		v.held = slices.Delete(v.held, at, at+1)
+		g.release()
+	}
+}
 
 // handOver takes from v all that was read for it but what answers now.
 func (v *version) handOver(but *servable) (gone []*servable) {

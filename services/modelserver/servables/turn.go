@@ -10,44 +10,43 @@ import (
 
 // turn waits, before a server that answers for a shard reads the planned version of it, until the replicas
 // that come before it in the plan have that version or are lost. So one replica of a shard reads at a time
-// and the others answer at their usual pace. It waits Turn at most for the next of them: one that cannot
-// load a version holds up nobody for ever.
+// and the others answer at their usual pace. It waits Turn at most for each of them in their order, and not
+// again for one that was waited for in vain: one that cannot load a version holds up nobody for ever, nor
+// has it all behind it read at once.
 func (s *keeper) turn(ctx context.Context, v *version) error {
 	if s.Turn <= 0 || v.shard < 0 || !s.manager.answers(v.name) {
 		return nil
 	}
 	patience := time.NewTimer(s.Turn)
 	defer patience.Stop()
-	for left := -1; ; {
+	inVain := map[int]bool{}
+	for next := -1; ; {
 		planned, moved := s.Plan.Changed(), s.Fleet.Changed()
-		before := s.before(v)
-		if before == 0 {
+		first, ok := s.before(v, inVain)
+		if !ok {
 			return nil
 		}
-		if before != left {
-			s.Log.Info("waiting for the replicas before this one", "model", v.name, "version", v.number, "replicas", before)
-			left = before
+		if first != next {
+			s.Log.Info("waiting for a replica before this one", "model", v.name, "version", v.number, "replica", first)
+			next = first
 			patience.Reset(s.Turn)
 		}
 		select {
 		case <-planned:
 		case <-moved:
 		case <-patience.C:
-			s.Log.Warn("a replica before this one does not get the version; going on", "model", v.name, "version", v.number, "replicas", before, "waited", s.Turn)
-			return nil
+			s.Log.Warn("a replica before this one does not get the version; it is waited for no longer", "model", v.name, "version", v.number, "replica", next, "waited", s.Turn)
+			inVain[next] = true
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// before is how many replicas of v's shard have a lower number in the plan that asks for v, live, and
-// do not have it yet.
-func (s *keeper) before(v *version) (n int) {
+// before is the first of the replicas of v's shard that have a lower number in the plan, live, have neither
+// v nor what the plan has asked for since, and are not waited for in vain; !ok: there is none.
+func (s *keeper) before(v *version, inVain map[int]bool) (first int, ok bool) {
 	p := s.planned(v.model)
-	if p.GetVersion() != v.number {
-		return 0
-	}
 	own, turns := -1, map[string]int{} // by container
 	for _, a := range p.GetAssignments() {
 		if a.GetSubModels()[v.sub] == "" {
@@ -62,15 +61,16 @@ func (s *keeper) before(v *version) (n int) {
 		for _, x := range st.Replicas {
 			r := x.Replica.V
 			turn, planned := turns[r.GetContainer()]
-			if !planned || turn >= own || !x.Alive || r.GetModelName() != v.model || r.GetServerType() != "ps" || int(r.GetTask()) != v.shard {
+			if !planned || turn >= own || inVain[turn] || !x.Alive || r.GetModelName() != v.model || r.GetServerType() != "ps" || int(r.GetTask()) != v.shard {
 				continue
 			}
-			if r.GetVersion() != v.number || r.GetStat() != replica.State_AVAILABLE {
-				n++
+			has := r.GetVersion() == v.number || r.GetVersion() == p.GetVersion()
+			if (!has || r.GetStat() != replica.State_AVAILABLE) && (!ok || turn < first) {
+				first, ok = turn, true
 			}
 		}
 	})
-	return n
+	return first, ok
 }
 
 // answers says whether a version of a configured name does.

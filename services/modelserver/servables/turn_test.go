@@ -116,7 +116,7 @@ func TestReplicasChangeVersionInTurns(t *testing.T) {
 	})
 }
 
-// A replica waits a while for each before it, and no longer; nor where the plan has moved on, or nobody wants it.
+// A replica waits a while for each before it, and no longer; where the plan has moved on, it goes on in its turn.
 func TestTurnsThatDoNotCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := startTurning(t)
@@ -132,7 +132,9 @@ func TestTurnsThatDoNotCome(t *testing.T) {
 		come = w.turn(t.Context(), "e")
 		w.waits(come, "c")
 		threeReplicas(t, w.bus, 6)
-		w.goes(come, "the plan is of another version")
+		w.waits(come, "c, whose version is neither this one nor that of the plan")
+		w.reports("c", 0, 1, 6, replica.State_AVAILABLE)
+		w.goes(come, "c has what is planned by now")
 		w.next.number = 6
 		ctx, cancel := context.WithCancel(t.Context())
 		come = w.turn(ctx, "e")
@@ -145,5 +147,26 @@ func TestTurnsThatDoNotCome(t *testing.T) {
 		w.goes(w.turn(t.Context(), "e"), "an entry has no turns")
 		w.next.shard, w.Turn = 0, 0
 		w.goes(w.turn(t.Context(), "e"), "there are none")
+	})
+}
+
+// One that cannot load the version is passed over by all behind it, who go on one by one; what comes and goes
+// between them does not have them wait for it anew.
+func TestOneWaitedForInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := startTurning(t)
+		w.answers()
+		come := w.turn(t.Context(), "e") // behind a, which cannot load, and c
+		for range 6 {
+			time.Sleep(9 * time.Second)
+			appended(t, w.bus, "replica", "m/ps:0/1", &replica.Event{Body: &replica.Event_Lost{Lost: &replica.Lost{Reason: "it crashed"}}})
+			synctest.Wait()
+			w.reports("c", 0, 1, 3, replica.State_AVAILABLE)
+		}
+		time.Sleep(7 * time.Second) // a minute is over, by which c goes
+		w.waits(come, "c, which has just begun")
+		time.Sleep(30 * time.Second)
+		w.reports("c", 0, 1, 4, replica.State_AVAILABLE)
+		w.goes(come, "c has it, and a was waited for in vain")
 	})
 }
