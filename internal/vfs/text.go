@@ -30,10 +30,10 @@ func ReadText(ctx context.Context, path string, limit int64) (text []byte, err e
 	if errors.Is(err, errTooLarge) {
 		return nil, fmt.Errorf("%s is larger than %d bytes, which no such file is", path, limit)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
+	if named := new(fs.PathError); err != nil && !errors.As(err, &named) {
+		err = fmt.Errorf("read %s: %w", path, err)
 	}
-	return text, nil
+	return text, err
 }
 
 // errTooLarge is an error that no second try mends.
