@@ -98,6 +98,15 @@ func (f *file) at(i int) (from, size int64) {
 	return from, min(f.step, f.Size-from)
 }
 
+// pieces is how many of step bytes make up size.
+func pieces(size, step int64) int64 {
+	n := size / step
+	if size%step > 0 {
+		n++
+	}
+	return n
+}
+
 // open makes the files, and takes over what an earlier fetch has written of them.
 func (j *job) open(ctx context.Context) (err error) {
 	step := j.client.conf.Piece
@@ -107,7 +116,7 @@ func (j *job) open(ctx context.Context) (err error) {
 				return err
 			}
 		}
-		x := &file{File: f, index: i, step: step, pieces: make([]piece, (f.Size+step-1)/step), from: map[*source]bool{}}
+		x := &file{File: f, index: i, step: step, pieces: make([]piece, pieces(f.Size, step)), from: map[*source]bool{}}
 		j.files, j.left = append(j.files, x), j.left+1
 		if x.f, err = j.dir.OpenFile(filepath.FromSlash(f.Name), os.O_RDWR|os.O_CREATE, 0o644); err != nil {
 			return err

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"path"
 	"strings"
 	"unicode/utf8"
@@ -20,6 +19,7 @@ import (
 const (
 	maxListing = 16 << 20 // bytes
 	maxFiles   = 65_536
+	maxBytes   = 4 << 40 // of all files: what is kept of each piece in memory grows with it
 	maxName    = 4096
 	maxDepth   = 33 // of a file: 32 folders, and itself
 )
@@ -74,8 +74,11 @@ func (l Listing) check() error {
 			return fmt.Errorf("the listing names %.80q behind %.80q: names must rise", f.Name, last)
 		}
 		last = f.Name
-		if f.Size < 0 || f.Size > math.MaxInt64-sum {
+		if f.Size < 0 {
 			return fmt.Errorf("%.80q has %d bytes, which cannot be", f.Name, f.Size)
+		}
+		if f.Size > maxBytes-sum {
+			return fmt.Errorf("with %.80q of %d bytes the listing's files have more than the %d bytes that are taken: export more shards", f.Name, f.Size, int64(maxBytes))
 		}
 		if f.Size == 0 && f.CRC32C != 0 {
 			return fmt.Errorf("%.80q is empty and has checksum %08x", f.Name, f.CRC32C)

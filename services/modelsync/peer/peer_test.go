@@ -370,6 +370,7 @@ func TestFetchSurvives(t *testing.T) {
 		{"lists less than its manifest", lists(t, dir, func(l *Listing) {
 			l.Files = slices.DeleteFunc(l.Files, func(f File) bool { return strings.HasSuffix(f.Name, ".tfrecord") })
 		}), corrupt},
+		{"lists more than is taken", lists(t, dir, func(l *Listing) { l.Files[0].Size = 1 << 50 }), corrupt},
 		{"lists what lies elsewhere", lists(t, dir, func(l *Listing) { l.Files[0].Name = "../a" }), corrupt},
 		{"dies", func(http.ResponseWriter, *http.Request) bool {
 			if died.Add(1) < 6 {
@@ -549,6 +550,8 @@ func TestListingIsHeldToItsBounds(t *testing.T) {
 		file(strings.Repeat("a/", maxDepth) + "a"), file(strings.Repeat("a", maxName+1)),
 		`{"files":[{"name":"a","size":-1}]}`, `{"files":[{"name":"a","size":0,"crc32c":1}]}`,
 		`{"files":[{"name":"a","size":9223372036854775807},{"name":"b","size":1}]}`,
+		`{"files":[{"name":"a","size":9223372036854775807}]}`, `{"files":[{"name":"a","size":1125899906842624}]}`,
+		`{"files":[{"name":"a","size":4398046511104},{"name":"b","size":1}]}`,
 		`{"files":[{"name":"b"},{"name":"a"}]}`, `{"files":[{"name":"a"},{"name":"a"}]}`, `{"files":[{"name":"a"},{"name":"a/b"}]}`,
 		`{"files":[` + strings.Repeat(" ", maxListing) + `]}`,
 	} {
