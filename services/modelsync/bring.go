@@ -44,7 +44,14 @@ func (s *Server) whole(ctx context.Context, dir *os.Root, t target, seen *copied
 		c, err := copyModel(ctx, t.source, dir, t.place())
 		return c, copiedHere, err
 	}
+	sources, beyond := s.mayAsk(sources)
+	if len(sources) == 0 {
+		return c, fetchedHere, fmt.Errorf("%s is not on this host, and no other one is asked: %w", t.source, beyond)
+	}
 	c, err := s.fetch(ctx, dir, t, exports, sources)
+	if err != nil {
+		err = errors.Join(err, beyond)
+	}
 	return c, fetchedHere, err
 }
 

@@ -1,6 +1,9 @@
 package modelsync_test
 
 import (
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/events/transfer"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/testenv/certs"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/controltest"
@@ -166,6 +170,34 @@ func TestFetchOnceSomebodyHasIt(t *testing.T) {
 	}
 	c.run("a")
 	c.arrives(seq, "b")
+}
+
+// Without certificates a host on another machine is not asked, and the failure names the flags; with --insecure-transfer
+// it is.
+func TestPlainTextStaysOnThisMachine(t *testing.T) {
+	c := newCluster(t, "b")
+	asked := make(chan struct{}, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		http.NotFound(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	_, port, _ := net.SplitHostPort(srv.Listener.Addr().String())
+	c.state(transfer.Context, "a", &transfer.Event{Body: &transfer.Event_SourceOffered{SourceOffered: &transfer.SourceOffered{
+		Host: "a", Address: "0.0.0.0:" + port, Folders: []string{c.export}}}}) // leads here and does not say so
+	c.gone()
+	for _, insecure := range []bool{false, true} {
+		seq := c.plan("b")
+		stop := c.run("b", func(cfg *modelsync.Config, env *services.Env) { env.TLS, cfg.InsecureTransfer = mtls.Files{}, insecure })
+		failed := controltest.Next(t, c.b, seq, controltest.Of("targetFailed")).Event.(*transfer.Event).GetTargetFailed()
+		stop()
+		if named := strings.Contains(failed.GetReason(), "--insecure-transfer"); named == insecure || len(asked) == 1 != insecure {
+			t.Errorf("insecure %t: asked %d times, failed with %s", insecure, len(asked), failed.GetReason())
+		}
+	}
 }
 
 // What a host hands out is said once, and taken back by a start without the port.

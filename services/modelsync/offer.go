@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,6 +55,7 @@ func (s *Server) transfers() (err error) {
 	if err != nil {
 		return fmt.Errorf("model-sync: transfers: %w", err)
 	}
+	s.near = keys == nil && !s.cfg.InsecureTransfer
 	reg := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prom.Register(s.env.Metrics, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "monolith_modelsync_" + name, Help: help}, labels))
 	}
@@ -137,6 +139,29 @@ func (s *Server) sayOffer(ctx context.Context, o *transfer.SourceOffered) error 
 			return nil
 		}
 	}
+}
+
+// mayAsk are the sources that may be asked, and an error that names the others: nothing that is in plain text comes from
+// another machine unless that was asked for by name.
+func (s *Server) mayAsk(all []peer.Source) (asked []peer.Source, err error) {
+	if !s.near {
+		return all, nil
+	}
+	var beyond []string
+	for _, from := range all {
+		if mtls.Local(from.Address) {
+			asked = append(asked, from)
+		} else {
+			beyond = append(beyond, fmt.Sprintf("%s (%s)", from.Host, from.Address))
+		}
+	}
+	if beyond == nil {
+		return asked, nil
+	}
+	err = fmt.Errorf("not asked, for neither end would be authenticated: %s; name certificates with --transfer-tls-cert, -key and -ca or with --%s-cert, -key and -ca for all ports, or allow it with --insecure-transfer",
+		strings.Join(beyond, ", "), mtls.Shared)
+	s.sayBeyond.Do(func() { s.env.Log.Warn("hosts on other machines are not asked for copies", "err", err) })
+	return asked, err
 }
 
 // handOut opens what a host asks for: this host's copy, or the export itself where it lies in a

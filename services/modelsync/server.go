@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/monolith-go/monolith/events/transfer"
@@ -49,6 +50,9 @@ type Server struct {
 
 	keys   *tls.Config  // of the port of transfers; nil: plain text
 	client *peer.Client // nil: nothing is fetched from other hosts
+	near   bool         // hosts on this machine alone are asked
+
+	sayBeyond sync.Once // of hosts that are not asked
 }
 
 // New checks cfg and starts nothing.
