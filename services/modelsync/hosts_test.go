@@ -1,6 +1,8 @@
 package modelsync_test
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +24,7 @@ import (
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/testenv/certs"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/modelsync"
@@ -137,21 +140,21 @@ func TestFetchFromOtherHosts(t *testing.T) {
 	if n := controltest.Count(t, c.b, controltest.Of("targetFailed")); n != 0 {
 		t.Errorf("%d failures\n%s", n, controltest.Story(t, c.b))
 	}
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			seen[f.GetName()] += m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+	wait.Until(t, "the metrics of a copy rise, which they do behind its fact", func() error {
+		families, err := reg.Gather()
+		seen := map[string]float64{}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				seen[f.GetName()] += m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
 		}
-	}
-	for _, name := range []string{"fetched_bytes_total", "copied_bytes_total", "delay_seconds", "copy_seconds"} {
-		if seen["monolith_modelsync_"+name] == 0 {
-			t.Errorf("%s stands at 0", name)
+		for _, name := range []string{"fetched_bytes_total", "copied_bytes_total", "delay_seconds", "copy_seconds"} {
+			if seen["monolith_modelsync_"+name] == 0 {
+				err = errors.Join(err, fmt.Errorf("%s stands at 0", name))
+			}
 		}
-	}
+		return err
+	})
 }
 
 // A host waits for one that has it, and says so; a host that comes up with a copy is asked.
