@@ -19,6 +19,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/mtls"
+	"github.com/monolith-go/monolith/internal/retry"
 )
 
 // Source is a host that may have what is wanted.
@@ -104,12 +105,18 @@ func (c *Client) get(ctx context.Context, s Source, path string, q url.Values, h
 	return resp, nil
 }
 
+// errBusy is of a source that sends to enough others now.
+var errBusy = errors.New("it is busy")
+
 // refused is an answer that is not the one asked for.
 func refused(s Source, resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
 	err := fmt.Errorf("%s (%s): %s: %.200s", s.Host, s.Address, resp.Status, strings.ToValidUTF8(strings.TrimSpace(string(text)), "?"))
-	if resp.StatusCode == http.StatusNotFound {
+	switch resp.StatusCode {
+	case http.StatusNotFound:
 		return fmt.Errorf("%w: %w", ErrNotHere, err)
+	case http.StatusServiceUnavailable:
+		return fmt.Errorf("%w: %w", errBusy, err)
 	}
 	return err
 }
@@ -251,7 +258,7 @@ func (c *Client) lied(s Source, err error) error {
 	return fmt.Errorf("%s (%s): %w", s.Host, s.Address, err)
 }
 
-// piece reads one range of a file.
+// piece reads one range of a file. A source that is busy is asked again for as long as a piece may take.
 func (c *Client) piece(ctx context.Context, s Source, ask Ask, f File, at, size int64) ([]byte, error) {
 	if size == 0 {
 		return nil, nil
@@ -264,7 +271,17 @@ func (c *Client) piece(ctx context.Context, s Source, ask Ask, f File, at, size 
 	defer idle.Stop()
 	q := ask.query()
 	q.Set("name", f.Name)
-	data, err := c.ranged(ctx, s, q, at, size, func() { idle.Reset(c.conf.Stall) })
+	moved := func() { idle.Reset(c.conf.Stall) }
+	pauses := retry.New(c.conf.Pause, 50*c.conf.Pause)
+	data, err := c.ranged(ctx, s, q, at, size, moved)
+	for errors.Is(err, errBusy) {
+		idle.Stop()
+		if pauses.Wait(ctx) != nil {
+			break
+		}
+		moved()
+		data, err = c.ranged(ctx, s, q, at, size, moved)
+	}
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 			err = fmt.Errorf("%w: %w", cause, err)

@@ -476,6 +476,47 @@ func TestStalls(t *testing.T) {
 	}
 }
 
+// TestBusy: a source that sends to enough others is waited for, at its manifest and at each piece, and counts as no
+// broken one; but not for longer than a piece may take.
+func TestBusy(t *testing.T) {
+	dir, identity := export(t, large)
+	const each = 2 * maxMisses * perSource
+	var mu sync.Mutex
+	refused := map[string]int{}
+	busy := func(w http.ResponseWriter, r *http.Request) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		name := r.URL.Query().Get("name")
+		if r.URL.Path != filePath || refused[name] >= each {
+			return false
+		}
+		refused[name]++
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	}
+	c, into := client(t), root(t)
+	offer, err := c.Find(t.Context(), ask, []string{identity}, []Source{host(t, "a", dir, busy)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Fetch(t.Context(), into, offer); err != nil {
+		t.Fatal(err)
+	}
+	same(t, dir, into.Name())
+	if n := c.fault(unreachable); n > 0 || refused[checkpoint.ManifestName] != each {
+		t.Errorf("%d faults; refused %v", n, refused)
+	}
+
+	c = client(t, func(conf *Config) { conf.PerPiece = 50 * time.Millisecond })
+	always := host(t, "b", dir, sends(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+	if offer, err = c.Find(t.Context(), ask, nil, []Source{always}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Fetch(t.Context(), root(t), offer); err == nil || !strings.Contains(err.Error(), "took longer than 50ms") || c.fault(unreachable) == 0 {
+		t.Errorf("of a host that stays busy: %v", err)
+	}
+}
+
 // TestNothingElseIsHandedOut: a request leads nowhere but into the folder that it may read.
 func TestNothingElseIsHandedOut(t *testing.T) {
 	dir, _ := export(t, 10)
