@@ -145,7 +145,7 @@ func (l *execLauncher) Start(ctx context.Context) (Server, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = l.work, append(os.Environ(), l.env...)
 	cmd.WaitDelay = time.Second
-	ownGroup(cmd)
+	child.OwnGroup(cmd)
 	out, err := l.output()
 	if err != nil {
 		return Server{}, fmt.Errorf("open the model server's log: %w", err)
@@ -153,14 +153,14 @@ func (l *execLauncher) Start(ctx context.Context) (Server, error) {
 	cmd.Stdout, cmd.Stderr = out, out
 
 	running, err := child.Start(cmd, func() {
-		_ = signalGroup(cmd, syscall.SIGKILL) // whom it has started and left behind
+		_ = child.SignalGroup(cmd, syscall.SIGKILL) // whom it has started and left behind
 		_ = out.Close()
 	})
 	if err != nil {
 		_ = out.Close()
 		return Server{}, fmt.Errorf("start %s: %w", argv[0], err)
 	}
-	kill := func() { _ = signalGroup(cmd, syscall.SIGKILL) } // fails only once it has ended
+	kill := func() { _ = child.SignalGroup(cmd, syscall.SIGKILL) } // fails only once it has ended
 	a, err := l.await(ctx, path, running.Ended())
 	if err != nil {
 		kill()
@@ -170,7 +170,7 @@ func (l *execLauncher) Start(ctx context.Context) (Server, error) {
 		GRPCAddr: a.GRPC, HTTPAddr: a.HTTP, RowsAddr: a.Rows, Secure: a.TLS, PID: cmd.Process.Pid, Command: argv,
 		Wait: running.Wait,
 		Kill: kill,
-		Stop: func() { _ = signalGroup(cmd, syscall.SIGTERM) },
+		Stop: func() { _ = child.SignalGroup(cmd, syscall.SIGTERM) },
 	}, nil
 }
 

@@ -43,7 +43,7 @@ func (a *Agent) proxyLine() []string {
 // proxy runs the proxy until ctx ends, or it has.
 func (a *Agent) proxy(ctx context.Context, line []string) error {
 	cmd := exec.Command(line[0], line[1:]...)
-	ownGroup(cmd)
+	child.OwnGroup(cmd)
 	if a.cfg.Getenv("MLP_POD_NAME") == "" {
 		log, err := openLog(filepath.Join(a.servers[0].cfg.Dir, "proxy.log"), a.servers[0].role.cfg.LogBytes)
 		if err != nil {
@@ -54,7 +54,7 @@ func (a *Agent) proxy(ctx context.Context, line []string) error {
 	} else {
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	}
-	running, err := child.Start(cmd, func() { _ = signalGroup(cmd, syscall.SIGKILL) }) // whom it has left behind
+	running, err := child.Start(cmd, func() { _ = child.SignalGroup(cmd, syscall.SIGKILL) }) // whom it has left behind
 	if err != nil {
 		return fmt.Errorf("agent: start the proxy: %w", err)
 	}
@@ -64,8 +64,8 @@ func (a *Agent) proxy(ctx context.Context, line []string) error {
 		return fmt.Errorf("agent: the proxy: %w; all others are stopped", cmp.Or(running.Wait(), errors.New("it has ended")))
 	case <-ctx.Done():
 	}
-	_ = signalGroup(cmd, syscall.SIGTERM) // fails only once it has ended
-	kill := time.AfterFunc(a.cfg.Drain, func() { _ = signalGroup(cmd, syscall.SIGKILL) })
+	_ = child.SignalGroup(cmd, syscall.SIGTERM) // fails only once it has ended
+	kill := time.AfterFunc(a.cfg.Drain, func() { _ = child.SignalGroup(cmd, syscall.SIGKILL) })
 	defer kill.Stop()
 	<-running.Ended()
 	return nil

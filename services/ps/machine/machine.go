@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/monolith-go/monolith/events/shard"
@@ -86,7 +87,9 @@ func (c *Check) command(ctx context.Context) *Failure {
 	defer cancel()
 	cmd := exec.CommandContext(limit, "sh", "-c", c.Command)
 	cmd.Env = append(cmd.Environ(), c.Env...)
-	cmd.WaitDelay = time.Second // a grandchild may hold the output open
+	child.OwnGroup(cmd)
+	cmd.Cancel = func() error { return child.SignalGroup(cmd, syscall.SIGKILL) } // with all that it has started
+	cmd.WaitDelay = time.Second                                                  // a grandchild may hold the output open
 	var said head
 	cmd.Stdout, cmd.Stderr = &said, &said
 	p, err := child.Start(cmd, nil)
