@@ -117,7 +117,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		ready: make(chan struct{}), asks: make(chan ask), saving: make(chan struct{}, 1),
 	}
 	s.saving <- struct{}{}
-	s.memory = resources.New(os.DirFS("/"), os.Getenv).GroupMemory
+	s.memory = resources.New(os.DirFS("/"), os.Getenv).GroupHeadroom
 	s.heartbeats = role.NewHeartbeats(env, cfg.HeartbeatInterval, s.heartbeat)
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
 	s.catalog = follow.New(env.Bus.Log(), registry.Catalog.Only(env.BZID), o)

@@ -69,7 +69,14 @@ func (p *Probe) MachineMemory() (Memory, error) {
 // GroupMemory is the tightest limit of the control group and those around it, and what
 // is left below it; file cache that the kernel would drop counts as left. Without a
 // limit, that of MY_MEM_LIMIT stands; without that either it is ErrUnknown.
-func (p *Probe) GroupMemory() (Memory, error) {
+func (p *Probe) GroupMemory() (Memory, error) { return p.groupMemory(1) }
+
+// GroupHeadroom is GroupMemory where all counts as left that the kernel would reclaim before it kills anybody: file
+// cache that was read again, too, and slabs that can be dropped.
+func (p *Probe) GroupHeadroom() (Memory, error) { return p.groupMemory(math.MaxInt) }
+
+// groupMemory counts so many of the kinds of cache as left.
+func (p *Probe) groupMemory(kinds int) (Memory, error) {
 	tightest := Memory{Total: math.MaxInt64, Available: math.MaxInt64}
 	files := memoryV1
 	dirs := p.dirs("memory", "sys/fs/cgroup/memory")
@@ -82,7 +89,9 @@ func (p *Probe) GroupMemory() (Memory, error) {
 		if !ok {
 			continue // a root group counts nothing
 		}
-		usage -= min(usage, p.stat(path.Join(dir, "memory.stat"), files.cache))
+		for _, cache := range files.caches[:min(kinds, len(files.caches))] {
+			usage -= min(usage, p.stat(path.Join(dir, "memory.stat"), cache))
+		}
 		if i == 0 {
 			used = usage
 		}
@@ -150,11 +159,14 @@ func (p *Probe) CPUs() float64 {
 }
 
 // memoryFiles are the names under which a version keeps its figures.
-type memoryFiles struct{ limit, usage, cache string }
+type memoryFiles struct {
+	limit, usage string
+	caches       []string // that the kernel reclaims, the easiest first
+}
 
 var (
-	memoryV1 = memoryFiles{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}
-	memoryV2 = memoryFiles{"memory.max", "memory.current", "inactive_file"}
+	memoryV1 = memoryFiles{"memory.limit_in_bytes", "memory.usage_in_bytes", []string{"total_inactive_file", "total_active_file"}}
+	memoryV2 = memoryFiles{"memory.max", "memory.current", []string{"inactive_file", "active_file", "slab_reclaimable"}}
 )
 
 // dirs are the folders of the process's control group below mount and of those around it,

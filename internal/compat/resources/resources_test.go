@@ -99,6 +99,29 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// Headroom counts all that the kernel reclaims as left, and nothing else.
+func TestGroupHeadroom(t *testing.T) {
+	for name, files := range map[string]map[string]string{
+		"version 1": {
+			"proc/self/cgroup":                           "9:memory:/",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "1000000", "sys/fs/cgroup/memory/memory.usage_in_bytes": "990000",
+			"sys/fs/cgroup/memory/memory.stat": "active_file 1\ntotal_inactive_anon 9\ntotal_inactive_file 100000\ntotal_active_file 500000",
+		},
+		"version 2": {
+			"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": "1000000", "sys/fs/cgroup/memory.current": "990000",
+			"sys/fs/cgroup/memory.stat": "anon 300000\nshmem 5\ninactive_file 100000\nactive_file 400000\nslab_reclaimable 100000\nslab_unreclaimable 7",
+		},
+	} {
+		p := New(tree(files), env())
+		if m, err := p.GroupMemory(); err != nil || m != (Memory{1000000, 110000}) {
+			t.Errorf("%s: %+v, %v", name, m, err)
+		}
+		if m, err := p.GroupHeadroom(); err != nil || m != (Memory{1000000, 610000}) {
+			t.Errorf("%s: headroom %+v, %v", name, m, err)
+		}
+	}
+}
+
 func TestMemoryUnknown(t *testing.T) {
 	p := New(fstest.MapFS{}, env())
 	if _, err := p.Memory(); !errors.Is(err, ErrUnknown) {

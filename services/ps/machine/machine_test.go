@@ -26,7 +26,7 @@ func newGroup(limit string) (group, *machine.Check) {
 		"proc/self/cgroup":         {Data: []byte("0::/\n")},
 		"sys/fs/cgroup/memory.max": {Data: []byte(limit + "\n")},
 	}}
-	return g, &machine.Check{High: 0.9, Memory: resources.New(g.files, func(string) string { return "" }).GroupMemory, Timeout: time.Minute}
+	return g, &machine.Check{High: 0.9, Memory: resources.New(g.files, func(string) string { return "" }).GroupHeadroom, Timeout: time.Minute}
 }
 
 // TestMemory: a group is out of memory from the limit on, and well again clearly below it; what has no
@@ -42,6 +42,10 @@ func TestMemory(t *testing.T) {
 		if (f != nil) != step.out || f != nil && (f.Status != shard.MachineFailed_OUT_OF_MEMORY || !strings.Contains(f.Reason, fmt.Sprintf("%d of 1000 MiB", step.mib))) {
 			t.Errorf("%d MiB in use: %+v", step.mib, f)
 		}
+	}
+	g.files["sys/fs/cgroup/memory.stat"] = &fstest.MapFile{Data: fmt.Appendf(nil, "active_file %d\nslab_reclaimable %d\n", 500<<20, 100<<20)}
+	if f := c.Look(t.Context()); f != nil {
+		t.Errorf("600 MiB of what is in use are cache: %+v", f)
 	}
 	c.High = 0
 	if f := c.Look(t.Context()); f != nil {
