@@ -1,6 +1,8 @@
 package tfgraph
 
 import (
+	"fmt"
+
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
@@ -9,6 +11,21 @@ import (
 type looked struct {
 	rows    tensor // [n dim], of a sequence [n length dim]
 	lengths tensor // of a sequence, [n 1]
+}
+
+// lowered refuses features whose ids become others before their rows are read, which the graph does not do yet: its
+// scores would be those of other rows.
+func lowered(spec *model.ModelSpec) error {
+	const mend = "a graph of TensorFlow's operations does not have that yet: export the model as servable, or train it without"
+	for _, f := range spec.GetFeatures() {
+		switch {
+		case modelspec.VocabularyOf(f).Bounded():
+			return fmt.Errorf("feature %q has a vocabulary: %s", f.GetName(), mend)
+		case f.GetMissing() == model.Feature_DEFAULT:
+			return fmt.Errorf("feature %q has default_ids: %s", f.GetName(), mend)
+		}
+	}
+	return nil
 }
 
 // pad marks places of a feature's ids, [n k], that hold none.

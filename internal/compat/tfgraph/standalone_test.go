@@ -255,6 +255,17 @@ func TestWriteRefuses(t *testing.T) {
 	if err := tfgraph.Write(dir, m); err == nil || !strings.Contains(err.Error(), "(matmul)") || !strings.Contains(err.Error(), "FP32 or BF16") {
 		t.Errorf("whole numbers: %v", err)
 	}
+	f := deep.GetFeatures()[1]
+	deep.ServingCompute = model.ModelSpec_FP32
+	for what, change := range map[string]func(){
+		"a vocabulary": func() { f.Vocabulary, f.Missing, f.DefaultIds = &model.Vocabulary{Size: 9}, model.Feature_REJECT, nil },
+		"default_ids":  func() { f.Vocabulary, f.Missing, f.DefaultIds = nil, model.Feature_DEFAULT, []uint64{3} },
+	} {
+		change()
+		if err := tfgraph.Write(dir, m); err == nil || !strings.Contains(err.Error(), f.GetName()+`" has `+what) {
+			t.Errorf("a feature with %s: %v", what, err)
+		}
+	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
