@@ -1,9 +1,14 @@
 package trainer
 
 import (
+	"errors"
 	"testing"
+	"time"
 
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services/trainer/internal/chief"
 )
 
 // A checkpoint is made once so many steps are learnt since the last one, and none before.
@@ -36,4 +41,48 @@ func TestCheckpointsBySteps(t *testing.T) {
 	if regular < 3 {
 		t.Errorf("%d checkpoints by steps", regular)
 	}
+}
+
+// While checkpoints by steps fail they are tried ever more rarely, and none that failed counts for the exports.
+func TestCheckpointsByStepsThatFail(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	cfg := w.config("a", 0)
+	cfg.CheckpointSteps, cfg.ExportEvery = 5, 2
+	a := w.run(cfg)
+	w.until("the job's first checkpoint is there", func(j lineage.Job) bool { return len(j.Checkpoints) == 1 })
+	w.shards[0].fails(errors.New("disk full"))
+	w.write(16 * 6)
+	var failed []time.Time
+	w.until("three attempts have failed", func(lineage.Job) bool { failed = w.failedAt(); return len(failed) >= 3 })
+	for i, least := range []time.Duration{chief.PauseAfterError / 2, chief.PauseAfterError} {
+		if pause := failed[i+1].Sub(failed[i]); pause < least {
+			t.Errorf("attempt %d comes %v behind the one before it, want %v at least", i+2, pause, least)
+		}
+	}
+	w.shards[0].fails(nil)
+	w.until("the fourth succeeds", func(j lineage.Job) bool { return len(j.Checkpoints) == 2 })
+	w.write(16 * 6)
+	j := w.until("so does the next", func(j lineage.Job) bool { return len(j.Checkpoints) == 3 && len(j.Exports) > 1 })
+	a.stop(t)
+	if second := j.Exports[1].V.GetVersion(); second != j.Checkpoints[2].V.GetId() {
+		t.Errorf("the export is of checkpoint %d, want the second by steps, %d", second, j.Checkpoints[2].V.GetId())
+	}
+}
+
+// failedAt is when the job's checkpoints failed.
+func (w *world) failedAt() (at []time.Time) {
+	w.t.Helper()
+	last, err := w.b.Log().Last(w.t.Context())
+	if err == nil {
+		err = w.b.Log().Follow(w.t.Context(), 1, last, func(r events.Recorded) error {
+			if e, ok := r.Event.(*training.Event); ok && e.GetCheckpointFailed() != nil {
+				at = append(at, r.Time)
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return at
 }

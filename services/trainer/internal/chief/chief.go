@@ -27,6 +27,7 @@ import (
 
 const (
 	PauseAfterError     = time.Second           // between attempts at what the chief leads
+	longestPause        = 30 * time.Second      // between attempts at a checkpoint that is due by steps
 	pauseBeforeCommands = 20 * time.Millisecond // a shard that is ready takes commands within about this time
 )
 
@@ -36,7 +37,9 @@ type Chief struct {
 	epoch    uint64
 	attempts *health.Attempts // at a checkpoint
 	cuts     int              // attempts, so that each cut has a name of its own
-	saved    int              // checkpoints of the clock since the last export
+	saved    int              // checkpoints that nobody has asked for, of which every so many is an export
+	failing  *retry.Backoff   // paces those by steps, which stay due, after one that failed
+	resume   time.Time        // before it none is made by steps
 	Asked    chan Order
 	swept    cut.Swept // what the next checkpoint says was deleted
 
@@ -199,16 +202,20 @@ func (c *Chief) serve(ctx context.Context) error {
 
 // saveRegularly makes a checkpoint that nobody has asked for, and every so often an export of it.
 func (c *Chief) saveRegularly(ctx context.Context, reason string) {
+	_, _, err := c.Checkpoint(ctx, requests.Request{Reason: reason, Export: (c.saved+1)%c.Trainer.ExportEvery == 0})
+	if c.Attempted(err); err != nil {
+		c.resume = time.Now().Add(c.failing.Next())
+		return
+	}
 	c.saved++
-	_, _, err := c.Checkpoint(ctx, requests.Request{Reason: reason, Export: c.saved%c.Trainer.ExportEvery == 0})
-	c.Attempted(err)
+	c.failing.Reset()
 }
 
 // stepsDue says whether as many steps are learnt since the last checkpoint as it is made after.
 func (c *Chief) stepsDue(ctx context.Context) bool {
 	s := c.Trainer
 	all := c.job().Checkpoints
-	if s.CheckpointSteps == 0 || len(all) == 0 {
+	if s.CheckpointSteps == 0 || len(all) == 0 || time.Now().Before(c.resume) {
 		return false
 	}
 	now, err := s.Shards.GlobalStep(ctx)

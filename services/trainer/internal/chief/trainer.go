@@ -13,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/bus/follow"
 	"github.com/monolith-go/monolith/events/container"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/models"
@@ -103,7 +104,7 @@ func (s *Trainer) Lead(ctx context.Context) error {
 
 // Term is this trainer as the chief under one lease, of which it does nothing by itself.
 func (s *Trainer) Term(epoch uint64) *Chief {
-	return &Chief{Trainer: s, epoch: epoch, Asked: make(chan Order)}
+	return &Chief{Trainer: s, epoch: epoch, Asked: make(chan Order), failing: retry.New(PauseAfterError, longestPause)}
 }
 
 // job is the job as the log has it.
