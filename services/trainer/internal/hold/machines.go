@@ -57,6 +57,9 @@ func barrier(j lineage.Job, shards map[uint32]fleet.Shard) *training.Event {
 	var failed uint64
 	var why []string
 	for i, s := range shards {
+		if i >= j.Started.V.GetShards() {
+			continue // of the job when it had more shards
+		}
 		if s.Machine.Seq > 0 {
 			failed = max(failed, s.Machine.Seq)
 			why = append(why, fmt.Sprintf("the machine of shard %d (%s): %s", i, s.Machine.Status, s.Machine.Reason))

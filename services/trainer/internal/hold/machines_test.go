@@ -13,7 +13,7 @@ import (
 // TestBarrier: a job pauses once for each failure, goes on when no machine fails any more, and neither
 // resumes what somebody has paused nor pauses again what somebody has resumed.
 func TestBarrier(t *testing.T) {
-	running := lineage.Job{Started: events.JSON[*training.JobStarted]{V: &training.JobStarted{}}}
+	running := lineage.Job{Started: events.JSON[*training.JobStarted]{V: &training.JobStarted{Shards: 2}}}
 	job := func(paused lineage.Pause, guarded uint64) lineage.Job {
 		j := running
 		j.Paused, j.Guarded = paused, guarded
@@ -37,6 +37,8 @@ func TestBarrier(t *testing.T) {
 		"all is well":                        {running, shards(0, 0), 0, false},
 		"no shard is known":                  {running, nil, 0, false},
 		"a machine fails":                    {running, shards(0, 7), 7, false},
+		"one that the job no longer has":     {running, shards(0, 0, 7), 0, false},
+		"paused for one of them":             {job(lineage.Pause{Seq: 8, For: 7}, 7), shards(0, 0, 7), 0, true},
 		"two do":                             {running, shards(9, 7), 9, false},
 		"not started":                        {lineage.Job{}, shards(7), 0, false},
 		"stopped":                            {stopped, shards(7), 0, false},
@@ -63,6 +65,7 @@ func TestBarrier(t *testing.T) {
 	for i := range uint32(10_000) {
 		many[i] = fleet.Shard{Machine: fleet.MachineFailure{Seq: 7, Reason: strings.Repeat("ä", 1000)}}
 	}
+	running.Started.V.Shards = 10_000
 	e := barrier(running, many)
 	if err := e.Validate("job"); err != nil || len(e.GetJobPaused().GetReason()) > maxReason+10 {
 		t.Errorf("%d bytes of reason, %v", len(e.GetJobPaused().GetReason()), err)
