@@ -69,6 +69,25 @@ func TestCheckpointsByStepsThatFail(t *testing.T) {
 	}
 }
 
+// A job that has returned to a checkpoint counts its steps from there, not from what it has left.
+func TestCheckpointsByStepsAfterAReturn(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	w.restoreAsAsked()
+	cfg := w.config("a", 0)
+	cfg.CheckpointSteps = 5
+	a := w.run(cfg)
+	w.until("the job's first checkpoint is there", func(j lineage.Job) bool { return len(j.Checkpoints) == 1 })
+	w.write(16 * 6)
+	before := w.until("one by steps is there", func(j lineage.Job) bool { return len(j.Checkpoints) == 2 })
+	w.learnt(0, 16*6)
+	w.append(jobSubject(), &training.Event{Body: &training.Event_JobRestored{JobRestored: &training.JobRestored{Checkpoint: 1, Reason: "it diverged"}}})
+	j := w.until("the steps learnt again make one, too", func(j lineage.Job) bool { return j.Restored.Seq > 0 && j.LastID > before.LastID && len(j.Checkpoints) == 3 })
+	a.stop(t)
+	if again, left := j.Checkpoints[2].V.Step(), before.Checkpoints[1].V.Step(); again >= left+5 {
+		t.Errorf("it is of step %d, and that of the timeline left of %d", again, left)
+	}
+}
+
 // failedAt is when the job's checkpoints failed.
 func (w *world) failedAt() (at []time.Time) {
 	w.t.Helper()

@@ -211,15 +211,15 @@ func (c *Chief) saveRegularly(ctx context.Context, reason string) {
 	c.failing.Reset()
 }
 
-// stepsDue says whether as many steps are learnt since the last checkpoint as it is made after.
+// stepsDue says whether as many steps are learnt since the timeline's last checkpoint as one is made after.
 func (c *Chief) stepsDue(ctx context.Context) bool {
 	s := c.Trainer
-	all := c.job().Checkpoints
+	all := c.job().Restorable()
 	if s.CheckpointSteps == 0 || len(all) == 0 || time.Now().Before(c.resume) {
 		return false
 	}
 	now, err := s.Shards.GlobalStep(ctx)
-	return err == nil && now >= all[len(all)-1].V.Step()+uint64(s.CheckpointSteps)
+	return err == nil && now >= all[0].Step()+uint64(s.CheckpointSteps)
 }
 
 // HandleRequests makes one checkpoint for all who wait for one.
