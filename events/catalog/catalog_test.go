@@ -114,6 +114,7 @@ func TestDecodeRejects(t *testing.T) {
 		{"an offer of too many folders", "monolith.demo.sync.a", `{"sourceOffered":{"host":"a","folders":["/a"` + strings.Repeat(`,"/a"`, 256) + `]}}`, events.ErrInvalid},
 		{"a part of no sub-model", "monolith.demo.training.j", `{"modelExported":{"version":"1","modelDir":"/d","subModels":["entry"],"parts":{"ps_0":{"export":"` + strings.Repeat("ab", 32) + `"}}}}`, events.ErrInvalid},
 		{"a part without its identity", "monolith.demo.training.j", `{"modelExported":{"version":"1","modelDir":"/d","subModels":["entry"],"parts":{"entry":{"export":"x"}}}}`, events.ErrInvalid},
+		{"a checkpoint's shard with slots", "monolith.demo.training.j", `{"checkpointSaved":{"checkpoint":{"id":"1","dir":"/d","shards":[{"slots":[{"slot":1,"rows":"1"}]}]}}}`, events.ErrInvalid},
 		{"too large", req, `{"unloadRequested":{"reason":"` + strings.Repeat("x", catalog.MaxBytes) + `"}}`, events.ErrInvalid},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -59,6 +59,9 @@ func (e *Event) Validate(aggregate string) error {
 		r.Check(c.GetId() > 0, "a checkpoint's id must be positive")
 		r.Check(filepath.IsAbs(c.GetDir()), "dir %q must be absolute", c.GetDir())
 		r.Check(len(c.GetShards()) > 0, "a checkpoint needs its shards")
+		for _, f := range c.GetShards() {
+			r.Check(len(f.GetSlots()) == 0, "shard %d names its slots: a checkpoint has the sums of all in slots of its own", f.GetShard())
+		}
 		checkOffsets(&r, c.GetOffsets())
 		r.Check(len(c.GetSlots()) <= MaxSlots, "rows of %d slots, at most %d are named", len(c.GetSlots()), MaxSlots)
 		r.Check(ascending(b.CheckpointSaved.GetRemovedCheckpoints()), "removed checkpoints rise from 1, at most %d", maxRemoved)

@@ -13,7 +13,7 @@ import (
 const maxSlots = 8192
 
 // slotRows counts the rows of each table by slot, tables by name and slots ascending; nil where they are of too
-// many slots to be told.
+// many slots to be told, and then the chief tells none of the checkpoint's.
 func slotRows(tables map[string][]table.Row) (out []*training.SlotRows) {
 	counts := make([]uint64, modelspec.MaxSlot+1)
 	for _, name := range slices.Sorted(maps.Keys(tables)) {

@@ -17,8 +17,8 @@ import (
 // are too many for the fact.
 func TestSlotCounts(t *testing.T) {
 	files := []*training.ShardFile{
-		{Slots: []*training.SlotRows{{Table: "user", Slot: 1, Rows: 10}, {Table: "movie", Slot: 2, Rows: 3}}},
-		{Shard: 1, Slots: []*training.SlotRows{{Table: "movie", Slot: 2, Rows: 4}, {Table: "liked", Slot: 2, Rows: 5}}},
+		{Rows: 13, Slots: []*training.SlotRows{{Table: "user", Slot: 1, Rows: 10}, {Table: "movie", Slot: 2, Rows: 3}}},
+		{Shard: 1, Rows: 9, Slots: []*training.SlotRows{{Table: "movie", Slot: 2, Rows: 4}, {Table: "liked", Slot: 2, Rows: 5}}},
 		{Shard: 2},
 	}
 	got := slotRows(files)
@@ -57,5 +57,23 @@ func TestSlotCounts(t *testing.T) {
 	}
 	if counts := info(c); len(counts) != training.MaxSlots+1 || c.GetSlots() != nil {
 		t.Errorf("the file says %d slots, the checkpoint %d", len(counts), len(c.GetSlots()))
+	}
+}
+
+// TestSlotsThatAreNotKnown: where one shard has rows and names no slots, nothing is said of the checkpoint's.
+func TestSlotsThatAreNotKnown(t *testing.T) {
+	files := []*training.ShardFile{
+		{Rows: 10, Slots: []*training.SlotRows{{Table: "user", Slot: 1, Rows: 10}}},
+		{Shard: 1, Rows: 12},
+	}
+	c := &training.Checkpoint{Id: 41, Dir: t.TempDir(), Shards: files, Slots: slotRows(files)}
+	if c.GetSlots() != nil || files[0].GetSlots() != nil {
+		t.Errorf("the checkpoint names %v, its first shard %v", c.GetSlots(), files[0].GetSlots())
+	}
+	if err := Info(c); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(c.GetDir()); err != nil || len(left) > 0 {
+		t.Errorf("there are %v, %v", left, err)
 	}
 }
