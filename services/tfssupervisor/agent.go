@@ -144,18 +144,27 @@ func NewAgent(cfg AgentConfig, env services.Env) (*Agent, error) {
 // service is the agent service, in the way of the configuration's version, for its own model.
 func (a *Agent) service(s *agentServer) *agentservice.Service {
 	d := s.d
-	return &agentservice.Service{Fleet: a.fleet, Addr: func() string { return s.cfg.AgentAddress }, Answers: agentservice.Answers{
+	return &agentservice.Service{Fleet: a.fleet, Addr: func() string { return onHost(s.role.cfg.AgentAddress, s.role.cfg.HostIP) }, Answers: agentservice.Answers{
 		Version: d.AgentVersion, Model: d.BaseName, Archon: a.cfg.Archon, DCAware: d.DCAware, IDC: d.IDC, Cluster: d.Cluster,
 		Family: agentservice.FamilyOf(a.cfg.Getenv)}}
 }
 
-// agentAddress is where the agent service listens.
-func (a *Agent) agentAddress(d *agentconf.Deployment) string {
+// listenAddress is where the agent service listens; the fleet knows an agent by its host's address all the same.
+func (a *Agent) listenAddress(d *agentconf.Deployment) string {
 	host := "127.0.0.1"
 	if a.cfg.InsecureAgent {
 		host = ""
 	}
 	return net.JoinHostPort(host, strconv.Itoa(d.AgentPort))
+}
+
+// answer has the agent service answer on ln once it knows the fleet: an entry that asks earlier waits, where it would
+// hear that there are no shards.
+func (a *Agent) answer(ctx context.Context, ln net.Listener) error {
+	if !role.Ready(ctx, a.fleet.Ready()) {
+		return ln.Close()
+	}
+	return a.answers.Serve(ctx, ln, nil)
 }
 
 // denseServers is how many an agent has that serves nothing but the dense part; 0: it is none.
@@ -211,7 +220,7 @@ func (a *Agent) server(d *agentconf.Deployment, kind string, several bool, i int
 	s := &agentServer{kind: kind, d: d, original: a.cfg.Original}
 	s.cfg = Config{
 		Container: container, Shard: d.Shard, Replica: int(max(d.Replica, 0) & 0x7fffffff), ShardNum: d.NumShard, Cluster: d.Cluster, IDC: d.IDC, DCAware: d.DCAware, PSM: d.PSM,
-		ArchonAddress: ":" + strconv.Itoa(d.Ports[kind].Archon), AgentAddress: a.agentAddress(d),
+		ArchonAddress: ":" + strconv.Itoa(d.Ports[kind].Archon), AgentAddress: ":" + strconv.Itoa(d.AgentPort),
 		GRPCPort: d.Ports[kind].GRPC, HTTPPort: d.Ports[kind].HTTP, Once: true, Drain: a.cfg.Drain, Poll: a.cfg.Poll, Getenv: a.cfg.Getenv,
 		Dir: cmp.Or(a.cfg.Dir, filepath.Join(os.TempDir(), "monolith-agent")),
 	}
@@ -314,13 +323,13 @@ func (a *Agent) Ready() <-chan struct{} { return a.ready }
 // Run starts the servers in their order, each once the one before it answers, and ends them all
 // when ctx ends or one of them has. It may be called once.
 func (a *Agent) Run(ctx context.Context) error {
-	ln, err := net.Listen("tcp", a.servers[0].cfg.AgentAddress)
+	ln, err := net.Listen("tcp", a.listenAddress(a.servers[0].d))
 	if err != nil {
 		return fmt.Errorf("agent: its own port: %w", err)
 	}
 	all, inner := errgroup.WithContext(ctx)
 	all.Go(func() error { return a.fleet.Run(inner) })
-	all.Go(func() error { return a.answers.Serve(inner, ln, nil) })
+	all.Go(func() error { return a.answer(inner, ln) })
 	for _, s := range a.servers {
 		all.Go(func() error {
 			err := s.writeFiles(a.env.Log)

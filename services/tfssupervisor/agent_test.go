@@ -158,7 +158,7 @@ func newAgentWorld(t *testing.T, conf string, env map[string]string) *agentWorld
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	a, err := tfssupervisor.NewAgent(tfssupervisor.AgentConfig{
-		Conf: path, TFSLog: filepath.Join(w.dir, "tfs.log"), Binary: []string{self(t)}, Dir: w.dir, Drain: time.Minute, Poll: 5 * time.Millisecond, InsecureAgent: true, Proxy: env["PROXY"], Getenv: func(key string) string { return env[key] },
+		Conf: path, TFSLog: filepath.Join(w.dir, "tfs.log"), Binary: []string{self(t)}, Dir: w.dir, Drain: time.Minute, Poll: 5 * time.Millisecond, Proxy: env["PROXY"], Getenv: func(key string) string { return env[key] },
 	}, services.Env{BZID: bzid, Bus: w.bus, Log: log, Health: health.New()})
 	if err != nil {
 		t.Fatal(err)
