@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,8 +77,9 @@ func reads(t *testing.T, cfg Config) *readConn {
 // Every question to the ensemble has answers that say something of the node, and others that
 // end the attempt with what was asked and the code.
 func TestWhatTheEnsembleAnswers(t *testing.T) {
-	var code wire.Code
+	var says atomic.Int32 // a code
 	cfg := scripted(t, session7, func(q wire.RequestHeader, path string) []byte {
+		code := wire.Code(says.Load())
 		if code != wire.OK {
 			return answered(q.Xid, code)
 		}
@@ -140,7 +142,7 @@ func TestWhatTheEnsembleAnswers(t *testing.T) {
 		{"below", wire.SystemError, "!list /a: code -1"},
 	} {
 		t.Run(fmt.Sprint(tc.ask, tc.code), func(t *testing.T) {
-			code = tc.code
+			says.Store(int32(tc.code))
 			got, err := asks[tc.ask](reads(t, cfg))
 			if err != nil {
 				got = "!" + strings.TrimPrefix(err.Error(), "the connection for reads: ")
@@ -280,6 +282,11 @@ func TestListsThatAreNotSet(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
 	silent := false
+	paths := func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(asked)
+	}
 	cfg := scripted(t, session7, func(q wire.RequestHeader, path string) []byte {
 		mu.Lock()
 		defer mu.Unlock()
@@ -309,8 +316,8 @@ func TestListsThatAreNotSet(t *testing.T) {
 	if err := r.relistAll(t.Context(), lists); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"/demo/closed", "/demo/once", "/demo/twice", "/demo/twice", "/demo/back", "/demo/refused"}; !slices.Equal(asked, want) {
-		t.Errorf("%q, want %q", asked, want)
+	if want := []string{"/demo/closed", "/demo/once", "/demo/twice", "/demo/twice", "/demo/back", "/demo/refused"}; !slices.Equal(paths(), want) {
+		t.Errorf("%q, want %q", paths(), want)
 	}
 	if _, later := r.later["/demo/closed"]; !later || len(r.later) != 1 || len(r.kept) != 1 || r.kept["/demo/refused"] != 2 {
 		t.Errorf("later %v, refused ones %v", r.later, r.kept)
@@ -320,8 +327,8 @@ func TestListsThatAreNotSet(t *testing.T) {
 	mu.Unlock()
 	clear(r.later)
 	s.timeout = 100 * time.Millisecond
-	if err := r.relistAll(t.Context(), lists); !errors.Is(err, errLost) || len(r.later) != 0 || len(asked) != 1 {
-		t.Errorf("%v, later %v, asked %q", err, r.later, asked)
+	if err := r.relistAll(t.Context(), lists); !errors.Is(err, errLost) || len(r.later) != 0 || len(paths()) != 1 {
+		t.Errorf("%v, later %v, asked %q", err, r.later, paths())
 	}
 }
 
