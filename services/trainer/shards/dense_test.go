@@ -83,19 +83,22 @@ func TestDenseVariablesAreShared(t *testing.T) {
 // A step that waits for variables goes when its partition ends, or the trainer, though no shard
 // answers; whoever comes later asks again.
 func TestNobodyWaitsForVariablesForEver(t *testing.T) {
-	dense := setOf(t, 1).dense()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 2)
-	go func() { _, err := dense.Get(ctx); ended <- err }()
-	cancel()
-	if err := <-ended; err == nil {
-		t.Error("variables came from nowhere")
-	}
-	go func() { _, err := dense.Get(t.Context()); ended <- err }()
-	dense.Close()
-	if err := <-ended; err == nil {
-		t.Error("variables came from nowhere")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		dense := setOf(t, 1).dense()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		go func() { _, err := dense.Get(ctx); ended <- err }()
+		cancel()
+		if err := <-ended; err == nil {
+			t.Error("variables came from nowhere")
+		}
+		go func() { _, err := dense.Get(t.Context()); ended <- err }()
+		synctest.Wait() // nobody calls Get behind Close
+		dense.Close()
+		if err := <-ended; err == nil {
+			t.Error("variables came from nowhere")
+		}
+	})
 }
 
 // At half of its time a copy is still handed out while the next one is fetched; at its whole time
