@@ -211,8 +211,8 @@ func TestWhatIsReadInVainGoes(t *testing.T) {
 		if _, _, _, err := s.reload(ctx, v, "another", exportLocation{base, 3}, s.targetOf(v), true); !errors.Is(err, context.Canceled) {
 			t.Errorf("what another job exported is taken: %v", err)
 		}
-		if read := testutil.ToFloat64(s.loads.WithLabelValues("loaded")); read < 2 || len(v.held) != 0 || len(s.reads.shelves.all) != 0 {
-			t.Errorf("read %v times, %d are held, on %d shelves", read, len(v.held), len(s.reads.shelves.all))
+		if read := testutil.ToFloat64(s.loads.WithLabelValues("loaded")); read < 2 || len(v.held) != 0 || len(s.reads.rowSets.all) != 0 {
+			t.Errorf("read %v times, %d are held, in %d row sets", read, len(v.held), len(s.reads.rowSets.all))
 		}
 	})
 }

@@ -38,7 +38,7 @@ type target struct {
 type servable struct {
 	entry *entry.Model
 	ps    *rows.Shard
-	// leave ends the use of the shelf that ps shares with other versions.
+	// leave ends the use of the rowSet that ps shares with other versions.
 	leave func()
 	// others is how many use it besides the first; negative: nobody does any more.
 	others atomic.Int64
@@ -138,7 +138,7 @@ type reads struct {
 	sem   *semaphore.Weighted
 	pace  *rate.Limiter // nil: as fast as the files come
 
-	shelves shelves
+	rowSets rowSets
 }
 
 // newReads bounds them by limit bytes at once and perSecond in a second, 0: any number.
@@ -244,15 +244,15 @@ func (r *reads) loadPS(ctx context.Context, name, basePath string, shard int, ve
 	if exported < 1 || exported > rows.MaxShards || shard >= served {
 		return nil, &loadError{codes.InvalidArgument, fmt.Errorf("%s: shard %d of %d served cannot be made of %d exported shards", name, shard, served, exported)}
 	}
-	shelf, leave := r.shelves.enter(sharing{name, manifest.Job, shard, served})
-	if err := shelf.turn.Acquire(ctx, 1); err != nil {
+	set, leave := r.rowSets.enter(sharing{name, manifest.Job, shard, served})
+	if err := set.turn.Acquire(ctx, 1); err != nil {
 		leave()
 		return nil, err
 	}
-	defer shelf.turn.Release(1)
+	defer set.turn.Release(1)
 	g := &servable{
 		leave: leave,
-		ps:    &rows.Shard{Shared: &shelf.tables, Model: name, Version: version, Job: manifest.Job, Shard: shard, Shards: served},
+		ps:    &rows.Shard{Shared: &set.tables, Model: name, Version: version, Job: manifest.Job, Shard: shard, Shards: served},
 		job:   manifest.Job, shards: manifest.Shards, syncSeq: math.MaxUint64,
 		contained: map[uint32]uint64{}, epochs: map[uint32]uint64{}, steps: map[uint32]uint64{}, dropped: map[string]int{},
 	}

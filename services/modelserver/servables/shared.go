@@ -18,29 +18,29 @@ type sharing struct {
 	shard, serving int
 }
 
-// shelf is the rows of such versions.
-type shelf struct {
+// rowSet is the rows of such versions.
+type rowSet struct {
 	tables rows.Tables
 	turn   *semaphore.Weighted // one version is read at a time, since it takes over the rows of the one before
 	users  int                 // versions, and those that want to be
 }
 
-// shelves are all there are. The zero value is ready.
-type shelves struct {
+// rowSets are all there are. The zero value is ready.
+type rowSets struct {
 	mu  sync.Mutex
-	all map[sharing]*shelf
+	all map[sharing]*rowSet
 }
 
-// enter is the shelf of what is to be read; leave ends its use.
-func (s *shelves) enter(key sharing) (b *shelf, leave func()) {
+// enter is the rowSet of what is to be read; leave ends its use.
+func (s *rowSets) enter(key sharing) (b *rowSet, leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all == nil {
-		s.all = map[sharing]*shelf{}
+		s.all = map[sharing]*rowSet{}
 	}
 	b = s.all[key]
 	if b == nil {
-		b = &shelf{turn: semaphore.NewWeighted(1)}
+		b = &rowSet{turn: semaphore.NewWeighted(1)}
 		s.all[key] = b
 	}
 	b.users++

@@ -60,7 +60,7 @@ func shows(t *testing.T, g *servable, version, ids int64) {
 
 // Versions of one job's exports share rows, and each is the one that was exported all the same: while the
 // next is read, when that turns out to be broken, and when others go, in any order.
-func TestVersionsOnOneShelf(t *testing.T) {
+func TestVersionsOnOneRowSet(t *testing.T) {
 	dir := t.TempDir()
 	r := newReads(1<<30, 0)
 	load := func(version int64) (*servable, error) {
@@ -102,8 +102,8 @@ func TestVersionsOnOneShelf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if shows(t, other, 6, 50); other.ps.Shared == held[1].ps.Shared || len(r.shelves.all) != 2 {
-		t.Error("another job's export is on the same shelf")
+	if shows(t, other, 6, 50); other.ps.Shared == held[1].ps.Shared || len(r.rowSets.all) != 2 {
+		t.Error("another job's export is in the same row set")
 	}
 	other.release()
 	for _, gone := range slices.Collect(maps.Keys(held)) {
@@ -117,8 +117,8 @@ func TestVersionsOnOneShelf(t *testing.T) {
 			shows(t, g, v, sizes[v])
 		}
 	}
-	if len(r.shelves.all) != 0 {
-		t.Errorf("%d shelves are left", len(r.shelves.all))
+	if len(r.rowSets.all) != 0 {
+		t.Errorf("%d row sets are left", len(r.rowSets.all))
 	}
 }
 
@@ -127,9 +127,9 @@ func TestVersionsAreReadInTurns(t *testing.T) {
 	dir := t.TempDir()
 	exportShards(t, dir, "j", 1, 10)
 	r := newReads(1<<30, 0)
-	shelf, leave := r.shelves.enter(sharing{"m", "j", 0, 2})
+	set, leave := r.rowSets.enter(sharing{"m", "j", 0, 2})
 	defer leave()
-	if !shelf.turn.TryAcquire(1) {
+	if !set.turn.TryAcquire(1) {
 		t.Fatal("nobody reads")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -147,7 +147,7 @@ func TestVersionsAreReadInTurns(t *testing.T) {
 	if err := <-read; !errors.Is(err, context.Canceled) {
 		t.Errorf("a version that nobody wants: %v", err)
 	}
-	shelf.turn.Release(1)
+	set.turn.Release(1)
 	g, err := r.loadPS(t.Context(), "m", filepath.Join(dir, "ps_0"), 0, 1, "", target{})
 	if err != nil {
 		t.Fatal(err)
