@@ -81,7 +81,9 @@ func TestCheckpointsByStepsAfterAReturn(t *testing.T) {
 	before := w.until("one by steps is there", func(j lineage.Job) bool { return len(j.Checkpoints) == 2 })
 	w.learnt(0, 16*6)
 	w.append(jobSubject(), &training.Event{Body: &training.Event_JobRestored{JobRestored: &training.JobRestored{Checkpoint: 1, Reason: "it diverged"}}})
-	j := w.until("the steps learnt again make one, too", func(j lineage.Job) bool { return j.Restored.Seq > 0 && j.LastID > before.LastID && len(j.Checkpoints) == 3 })
+	j := w.until("the steps learnt again make one, too", func(j lineage.Job) bool {
+		return j.Restored.Seq > 0 && j.LastID > before.LastID && len(j.Checkpoints) == 3
+	})
 	a.stop(t)
 	if again, left := j.Checkpoints[2].V.Step(), before.Checkpoints[1].V.Step(); again >= left+5 {
 		t.Errorf("it is of step %d, and that of the timeline left of %d", again, left)
