@@ -13,6 +13,9 @@ import (
 	"github.com/monolith-go/monolith/internal/testenv/collector"
 )
 
+// wrongHere leaves out how full the disk of the machine is that tests run on.
+func wrongHere(f doctor.Finding) bool { return !f.OK && !strings.HasPrefix(f.Check, "disk of ") }
+
 // TestDoctor looks at a stack that is well, and then at what was done to it.
 func TestDoctor(t *testing.T) {
 	cfg := opsConfig(t.TempDir())
@@ -33,7 +36,7 @@ func TestDoctor(t *testing.T) {
 	}
 	wrong := func(found map[string]doctor.Finding) (all []string) {
 		for _, f := range found {
-			if !f.OK {
+			if wrongHere(f) {
 				all = append(all, fmt.Sprint(f.Check, ": ", f.Says))
 			}
 		}
@@ -41,7 +44,7 @@ func TestDoctor(t *testing.T) {
 	}
 	w.until("nothing to be wrong", func() (bool, string) {
 		code, found := look()
-		return code == exitOK, fmt.Sprint(wrong(found))
+		return code == exitOK || len(wrong(found)) == 0, fmt.Sprint(wrong(found))
 	})
 	_, found := look()
 	for _, check := range []string{"NATS", "JetStream storage", "clock", "sync", "stream MONOLITH", "stream MONOLITH_SYNC", "stream MONOLITH_DLQ", "versions", "dead letters",

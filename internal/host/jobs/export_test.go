@@ -123,7 +123,7 @@ func TestExportForOthers(t *testing.T) {
 		`"user=fixed_r8:-1" must be`: {"--compress", "user=fixed_r8:-1"},
 		"--compress film: model":     {"--compress", "film=fp16"},
 		"record 0 is no Prediction":  {"--warm-up", "torn"},
-		"--warm-up: read none":       {"--warm-up", "none"},
+		"--warm-up: open none":       {"--warm-up", "none"},
 		"0 requests: give 1 to 1000": {"--warm-up", os.DevNull},
 	} {
 		if _, err := r.exported(append(args, "--dir", "job", "--to", "refused")...); err == nil || !strings.Contains(err.Error(), want) {
