@@ -43,6 +43,8 @@ fi
 
 # nats-server and the nats CLI, built from their pinned modules.
 (cd internal/testenv/oracle/tools && GOFLAGS=-mod=mod go build -o "$here/bin/" github.com/nats-io/nats-server/v2 github.com/nats-io/natscli/nats)
+# Consul likewise: 1.9.5 is the newest whose own modules its proxy has, too.
+(cd internal/testenv/oracle/consul && GOFLAGS=-mod=mod go build -o "$here/bin/" github.com/hashicorp/consul)
 
 # venv NAME REQUIREMENTS: a Python environment with what the file lists, from PyPI. Its .complete is the
 # list that it was made of, so that another list installs what is new in it.
