@@ -152,7 +152,7 @@ func (p *Process) host(ctx context.Context, v runconfig.Values, guard *discovery
 	if err != nil {
 		return fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
-	if p.role.tree {
+	if p.role.lean {
 		var heap sync.WaitGroup
 		lean, stop := context.WithCancel(ctx)
 		heap.Go(func() { KeepHeapSmall(lean) })

@@ -27,9 +27,9 @@ type Role struct {
 	// answers is set where clients are served from memory whatever else does not work, NATS
 	// and Kafka included.
 	answers bool
-	// tree is set where the state is a large tree of few pointers, beside which garbage is
-	// bounded.
-	tree bool
+	// lean is set where garbage is bounded by bytes: the state is a large tree of few pointers, or
+	// rows that lie outside of the heap, of whose size the collector knows nothing.
+	lean bool
 }
 
 // blueprint is a role that has its flags and nothing else yet.

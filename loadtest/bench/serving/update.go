@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events/delta"
+	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/loadtest/bench"
@@ -53,6 +54,7 @@ func updateCase(ctx context.Context, r *bench.Runner, uc UpdateCase) (err error)
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var served errgroup.Group
+	served.Go(func() error { host.KeepHeapSmall(run); return nil }) // as a model server's process does
 	defer func() {
 		stop()
 		err = errors.Join(err, served.Wait())
