@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Only a process that certainly ran here, and certainly does no more, is over: whoever is
@@ -29,6 +31,7 @@ func TestOver(t *testing.T) {
 		fmt.Sprintf("elsewhere/%d/%s", cmd.Process.Pid, begin): false, // on another machine, or before its last boot
 		fmt.Sprintf("%s/%d", place, cmd.Process.Pid):           false, // cut short
 		place + "/0/1": false, place + "/-1/1": false, place + "/-2147483000/1": false, place + "/x/1": false, place + "//1": false,
+		fmt.Sprintf("%d/%s", cmd.Process.Pid, begin): false, // without a place
 		"": false, place: false, strings.TrimSuffix(place, "]"): false,
 	} {
 		if got := Over(of); got != want {
@@ -64,5 +67,36 @@ func TestWhenAProcessOfAnyNameBegan(t *testing.T) {
 		if err := cmd.Wait(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A process that has ended is over also while its parent has not asked for its status.
+func TestAZombieIsOver(t *testing.T) {
+	cmd := exec.Command("cat")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	place, _ := where()
+	begin, _ := began(cmd.Process.Pid)
+	of := fmt.Sprintf("%s/%d/%s", place, cmd.Process.Pid, begin)
+	if Over(of) {
+		t.Error("it is over while it runs")
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ended := unix.Siginfo{}
+	if err := unix.Waitid(unix.P_PID, cmd.Process.Pid, &ended, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !Over(of) {
+		t.Error("a zombie is taken for alive")
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
 	}
 }
