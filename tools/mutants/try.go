@@ -34,6 +34,7 @@ func (r run) first(parent context.Context) (failed string, err error) {
 		return "", err
 	}
 	defer os.RemoveAll(folders)
+	defer endLeft(folders)
 	ctx, cancel := context.WithTimeout(parent, r.limit)
 	defer cancel()
 	var out bytes.Buffer
@@ -49,7 +50,7 @@ func (r run) first(parent context.Context) (failed string, err error) {
 	run.WaitDelay = 5 * time.Second
 	err = run.Run()
 	if run.Process != nil {
-		_ = run.Cancel() // what the tests started and did not end
+		_ = run.Cancel() // what the tests started in its group and did not end
 	}
 	var exit *exec.ExitError
 	switch {

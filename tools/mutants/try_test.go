@@ -2,9 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -58,5 +61,38 @@ func TestFalls(t *testing.T) {
 	}
 	if left, err := os.ReadDir(pkg); len(left) > 0 || err != nil {
 		t.Errorf("the run left %v, %v", left, err)
+	}
+}
+
+// What a run leaves behind is ended with it, also in a process group of its own.
+func TestNothingIsLeftOfARun(t *testing.T) {
+	if path := os.Getenv(reached); path != "" { // in the run below
+		left := exec.Command("sleep", "1000")
+		left.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := left.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, fmt.Append(nil, left.Process.Pid), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if _, err := os.Stat("/proc/self/environ"); err != nil {
+		t.Skip("nothing tells the environment of a process here")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "pid")
+	if failed, err := (run{pkg: ".", binary: self, tests: []string{t.Name()}, mutant: -1, reached: path, limit: time.Minute}).first(t.Context()); failed != "" || err != nil {
+		t.Fatal(failed, err)
+	}
+	pid, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := os.ReadFile(filepath.Join("/proc", string(pid), "cmdline")); err == nil && strings.HasPrefix(string(line), "sleep") {
+		t.Errorf("process %s is left", pid)
 	}
 }
