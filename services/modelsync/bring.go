@@ -13,6 +13,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services/internal/modelcopy"
 	"github.com/monolith-go/monolith/services/modelsync/peer"
 )
 
@@ -53,6 +54,24 @@ func (s *Server) whole(ctx context.Context, dir *os.Root, t target, seen *copied
 		err = errors.Join(err, beyond)
 	}
 	return c, fetchedHere, err
+}
+
+// copied is what lies in a copy.
+type copied struct {
+	export string // its identity
+	size   uint64
+}
+
+// copyModel brings the folder source to place below dir. Stopped anywhere, place is whole, as it was, or not there.
+func copyModel(ctx context.Context, source string, dir *os.Root, place string) (copied, error) {
+	staged, err := modelcopy.Stage(ctx, source, dir, place)
+	if err != nil {
+		return copied{}, err
+	}
+	if err := staged.Install(); err != nil {
+		return copied{}, errors.Join(err, staged.Drop())
+	}
+	return copied{staged.Export, staged.Size}, nil
 }
 
 // known is what facts tell of t: the identities of what was exported, none where no fact says, and
@@ -97,7 +116,7 @@ func (s *Server) fetch(ctx context.Context, dir *os.Root, t target, exports []st
 		return c, fmt.Errorf("%s is not on this host, and no other one has it: %w", t.source, err)
 	}
 	parent := filepath.Dir(t.place())
-	if err := makeDirs(dir, parent); err != nil {
+	if err := modelcopy.MakeDirs(dir, parent); err != nil {
 		return c, err
 	}
 	name := partOf(t.version) + offer.Digest()[:16]
@@ -117,7 +136,7 @@ func (s *Server) fetch(ctx context.Context, dir *os.Root, t target, exports []st
 		return c, fmt.Errorf("fetch %s: %w", t.source, err)
 	}
 	c = copied{export: offer.Export, size: offer.Size()}
-	return c, install(dir, tmp, t.place())
+	return c, modelcopy.Install(dir, tmp, t.place())
 }
 
 // part begins the names of folders that a fetch has not filled yet. A start leaves them.

@@ -20,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/plan"
+	"github.com/monolith-go/monolith/services/internal/modelcopy"
 	"github.com/monolith-go/monolith/services/internal/role"
 )
 
@@ -247,7 +248,7 @@ func (k *keeper) retain(now time.Time) (next time.Time) {
 			}
 			continue
 		}
-		if err := remove(k.dir, c.place()); err != nil {
+		if err := modelcopy.Remove(k.dir, c.place()); err != nil {
 			k.s.env.Log.Warn("old copy not removed", "dir", filepath.Join(k.s.cfg.Dir, c.place()), "err", err)
 			continue
 		}

@@ -1,7 +1,6 @@
 package modelsync
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/projections/plan"
+	"github.com/monolith-go/monolith/services/internal/modelcopy"
 )
 
 func shardDir(t *testing.T, dir string) string {
@@ -39,7 +39,7 @@ func write(t *testing.T, path, text string) {
 func leftovers(t *testing.T, dir string) (out []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
-		if strings.HasPrefix(filepath.Base(path), unfinished) {
+		if strings.HasPrefix(filepath.Base(path), modelcopy.Unfinished) {
 			out = append(out, path)
 		}
 		return err
@@ -110,70 +110,6 @@ func TestCopyModel(t *testing.T) {
 	}
 }
 
-func TestCopyModelRefuses(t *testing.T) {
-	dir := t.TempDir()
-	damaged := shardDir(t, filepath.Join(dir, "damaged"))
-	m, err := checkpoint.ReadManifest(damaged)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name := range m.Files {
-		write(t, filepath.Join(damaged, name), "bit rot")
-	}
-	missing := shardDir(t, filepath.Join(dir, "missing"))
-	for name := range m.Files {
-		if err := os.Remove(filepath.Join(missing, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	outside := filepath.Join(dir, "outside")
-	write(t, filepath.Join(outside, checkpoint.ManifestName), `{"files":{"../secret":1}}`)
-	cut := filepath.Join(dir, "cut")
-	write(t, filepath.Join(cut, checkpoint.ManifestName), `{"files":{"a":`)
-	write(t, filepath.Join(dir, "file"), "")
-	root := copies(t, dir)
-	linked := func(name, target string) string {
-		src := shardDir(t, filepath.Join(dir, name))
-		if err := os.Symlink(target, filepath.Join(src, "link")); err != nil {
-			t.Fatal(err)
-		}
-		return src
-	}
-	deep := shardDir(t, filepath.Join(dir, "deep"))
-	write(t, filepath.Join(deep, strings.Repeat("d/", maxDepth+1), "f"), "")
-	stopped, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, tc := range []struct {
-		name, src string
-		ctx       context.Context
-		says      string
-	}{
-		{"gone", filepath.Join(dir, "gone"), t.Context(), "cannot be read"},
-		{"a file", filepath.Join(dir, "file"), t.Context(), "not a directory"},
-		{"damaged", damaged, t.Context(), "has checksum"},
-		{"incomplete", missing, t.Context(), "no such file"},
-		{"a manifest that points outside", outside, t.Context(), "not in the folder"},
-		{"a manifest cut short", cut, t.Context(), "unexpected end of JSON input"},
-		{"a link out of the folder", linked("escape", "../../secret"), t.Context(), "escapes"},
-		{"an absolute link", linked("absolute", filepath.Join(dir, "file")), t.Context(), "escapes"},
-		{"a link to a folder", linked("loop", "."), t.Context(), "is a link to a folder"},
-		{"folders without end", deep, t.Context(), "folders deep"},
-		{"stopped", shardDir(t, filepath.Join(dir, "good")), stopped, "context canceled"},
-	} {
-		dst := filepath.Join(dir, "copies", "m", "0", "ps_0", "1")
-		_, err := copyModel(tc.ctx, tc.src, root, "m/0/ps_0/1")
-		if err == nil || !strings.Contains(err.Error(), tc.says) {
-			t.Errorf("%s: %v, want an error that says %q", tc.name, err, tc.says)
-		}
-		if _, err := os.Stat(dst); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s: something lies at the destination", tc.name)
-		}
-	}
-	if left := leftovers(t, dir); len(left) != 0 {
-		t.Errorf("left behind: %v", left)
-	}
-}
-
 // The name of the folder of copies means nothing to a pattern.
 func TestSweepListAndRemove(t *testing.T) {
 	parent := filepath.Join(t.TempDir(), "a[b*")
@@ -182,9 +118,9 @@ func TestSweepListAndRemove(t *testing.T) {
 	write(t, filepath.Join(dir, "m", "0", "ps_0", "1", "f"), "x")
 	write(t, filepath.Join(dir, "m", "0", "ps_0", "note"), "no version")
 	write(t, filepath.Join(dir, "old", "ps_1", "7", "f"), "of a build that told no origins apart")
-	write(t, filepath.Join(dir, "m", "0", "ps_0", unfinished+"2-123", "f"), "half")
-	write(t, filepath.Join(dir, "old", "ps_1", unfinished+"gone-9", "1", "f"), "half gone")
-	if err := sweep(root); err != nil || len(leftovers(t, dir)) != 0 {
+	write(t, filepath.Join(dir, "m", "0", "ps_0", modelcopy.Unfinished+"2-123", "f"), "half")
+	write(t, filepath.Join(dir, "old", "ps_1", modelcopy.Unfinished+"gone-9", "1", "f"), "half gone")
+	if err := modelcopy.Sweep(root, versionDepth); err != nil || len(leftovers(t, dir)) != 0 {
 		t.Errorf("swept: %v, left %v", err, leftovers(t, dir))
 	}
 	got, err := list(root)
@@ -192,7 +128,7 @@ func TestSweepListAndRemove(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Fatalf("listed %v, %v; want %v", got, err, want)
 	}
-	if err := errors.Join(remove(root, "m/0/ps_0/1"), remove(root, "old/ps_1/7")); err != nil {
+	if err := errors.Join(modelcopy.Remove(root, "m/0/ps_0/1"), modelcopy.Remove(root, "old/ps_1/7")); err != nil {
 		t.Error(err)
 	}
 	prune(root)
@@ -215,7 +151,7 @@ func TestTargetCheck(t *testing.T) {
 		{"model with a dot", func(x *target) { x.model = "a.b" }, true},
 		{"no model", func(x *target) { x.model = "" }, false},
 		{"parent", func(x *target) { x.model = ".." }, false},
-		{"hidden", func(x *target) { x.sub = unfinished + "x" }, false},
+		{"hidden", func(x *target) { x.sub = modelcopy.Unfinished + "x" }, false},
 		{"path", func(x *target) { x.sub = "a/b" }, false},
 		{"no version", func(x *target) { x.version = 0 }, false},
 		{"relative source", func(x *target) { x.source = "export" }, false},

@@ -2,18 +2,19 @@ package modelsync
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/monolith-go/monolith/internal/durable"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 )
+
+// versionDepth is how many folders are above a version in the folder of copies.
+const versionDepth = 3
 
 // openDir opens the folder of copies, which is made where it is missing.
 func openDir(dir string) (*os.Root, error) {
@@ -98,16 +99,6 @@ func list(root *os.Root) ([]stored, error) {
 	return out, errors.Join(errs...)
 }
 
-// remove takes a copy away so that nobody sees half of it.
-func remove(root *os.Root, place string) error {
-	parent := filepath.Dir(place)
-	gone := filepath.Join(parent, unfinished+"gone-"+rand.Text())
-	if err := root.Rename(place, gone); err != nil {
-		return err
-	}
-	return errors.Join(syncDir(root, parent), root.RemoveAll(gone))
-}
-
 // prune removes folders in which no copies are left. Not while one is being made: it may
 // just have made its own.
 func prune(root *os.Root) {
@@ -126,27 +117,3 @@ func prune(root *os.Root) {
 
 // parts is every folder that a fetch has not filled yet.
 func parts(root *os.Root) ([]string, error) { return fs.Glob(root.FS(), "*/*/*/"+part+"*") }
-
-// sweep clears what earlier runs left unfinished.
-func sweep(root *os.Root) error {
-	var left []string
-	err := fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case !e.IsDir():
-			return nil
-		case strings.HasPrefix(e.Name(), unfinished):
-			left = append(left, path)
-			return fs.SkipDir
-		case strings.Count(path, "/") >= 3: // a version: whole
-			return fs.SkipDir
-		}
-		return nil
-	})
-	errs := []error{err}
-	for _, path := range slices.Backward(left) {
-		errs = append(errs, root.RemoveAll(path))
-	}
-	return errors.Join(errs...)
-}

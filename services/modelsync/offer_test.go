@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/monolith-go/monolith/services/internal/modelcopy"
 	"github.com/monolith-go/monolith/services/modelsync/peer"
 )
 
@@ -59,7 +60,7 @@ func TestPartsOfFetches(t *testing.T) {
 	for _, name := range []string{".part-1-aa", ".part-1-bb", ".part-11-aa", ".tmp-1-x"} {
 		write(t, filepath.Join(root.Name(), parent, name, "f"), "x")
 	}
-	if err := sweep(root); err != nil {
+	if err := modelcopy.Sweep(root, versionDepth); err != nil {
 		t.Fatal(err)
 	}
 	if err := dropParts(root, parent, 1, ".part-1-bb"); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/monolith-go/monolith/projections/plan"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/internal/modelcopy"
 	"github.com/monolith-go/monolith/services/internal/role"
 	"github.com/monolith-go/monolith/services/modelsync/peer"
 )
@@ -122,7 +123,7 @@ func (s *Server) serve(ctx context.Context) error {
 		return fmt.Errorf("folder of copies: %w", err)
 	}
 	defer dir.Close()
-	if err := sweep(dir); err != nil {
+	if err := modelcopy.Sweep(dir, versionDepth); err != nil {
 		return fmt.Errorf("clear unfinished copies: %w", err)
 	}
 	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{

@@ -1,4 +1,5 @@
-package modelsync
+// Package modelcopy puts folders of models at their places, so that what lies there is whole or not there.
+package modelcopy
 
 import (
 	"context"
@@ -9,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/monolith-go/monolith/internal/durable"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
@@ -17,55 +20,68 @@ import (
 const (
 	// maxDepth bounds folders within folders of one sub-model; exports have two.
 	maxDepth = 32
-	// Folders beginning so are not whole yet, or on their way out; a start sweeps them.
-	unfinished = ".tmp-"
+	// Unfinished begins the names of folders that are not whole yet, or on their way out; a start sweeps them.
+	Unfinished = ".tmp-"
 )
 
-// copied is what lies in a copy.
-type copied struct {
-	export string // its identity
-	size   uint64
+// Staged is a whole copy that lies beside its place.
+type Staged struct {
+	Export string // the identity of what was exported; "" for a folder without a manifest
+	Size   uint64
+
+	root       *os.Root
+	tmp, place string
 }
 
-// copyModel brings the folder source to place below root: into a temporary folder beside
-// it, verified, synced, and only then renamed. Stopped anywhere, place is whole, as it
-// was, or not there. It returns what lies there.
-func copyModel(ctx context.Context, source string, root *os.Root, place string) (c copied, err error) {
-	src, err := os.OpenRoot(source) // itself may be a link: what it names was planned
+// Stage copies the folder source into a temporary one beside place, below root, verifies and syncs it.
+// Install puts it at its place; without that, Drop removes it.
+func Stage(ctx context.Context, source string, root *os.Root, place string) (c *Staged, err error) {
+	src, err := os.OpenRoot(source) // itself may be a link: what it names was asked for
 	if err != nil {
-		return c, fmt.Errorf("the source cannot be read: %w", err)
+		return nil, fmt.Errorf("the source cannot be read: %w", err)
 	}
 	defer src.Close()
 	parent := filepath.Dir(place)
-	if err := makeDirs(root, parent); err != nil {
-		return c, err
+	if err := MakeDirs(root, parent); err != nil {
+		return nil, err
 	}
-	tmp := filepath.Join(parent, unfinished+filepath.Base(place)+"-"+rand.Text())
-	if err := root.Mkdir(tmp, 0o755); err != nil {
-		return c, err
+	c = &Staged{root: root, tmp: filepath.Join(parent, Unfinished+filepath.Base(place)+"-"+rand.Text()), place: place}
+	if err := root.Mkdir(c.tmp, 0o755); err != nil {
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, root.RemoveAll(tmp)) }() // after the rename it is not there, or the old one
-	dst, err := root.OpenRoot(tmp)
-	if err != nil {
-		return c, err
+	if err := c.fill(ctx, src); err != nil {
+		return nil, errors.Join(err, c.Drop())
 	}
-	defer dst.Close()
-	if c.size, err = copyTree(ctx, src, dst, ".", 0); err != nil {
-		return c, err
-	}
-	if err := checkpoint.VerifyFiles(ctx, dst.FS()); err != nil {
-		return c, fmt.Errorf("the copy of %s is not what was exported: %w", source, err)
-	}
-	if c.export, err = checkpoint.Identity(dst.FS()); err != nil {
-		return c, err
-	}
-	return c, install(root, tmp, place)
+	return c, nil
 }
 
-// install renames the whole folder tmp to place, beside it. What lies there is damaged, or of an
+// fill copies src into the temporary folder.
+func (c *Staged) fill(ctx context.Context, src *os.Root) error {
+	dst, err := c.root.OpenRoot(c.tmp)
+	if err != nil {
+		return err
+	}
+	defer dst.Close()
+	if c.Size, err = copyTree(ctx, src, dst, ".", 0); err != nil {
+		return err
+	}
+	if err := checkpoint.VerifyFiles(ctx, dst.FS()); err != nil {
+		return fmt.Errorf("the copy of %s is not what was exported: %w", src.Name(), err)
+	}
+	c.Export, err = checkpoint.Identity(dst.FS())
+	return err
+}
+
+// Install puts the copy at its place. Stopped anywhere, place is whole, as it was, or not there.
+func (c *Staged) Install() error { return Install(c.root, c.tmp, c.place) }
+
+// Drop removes a copy that was not installed.
+func (c *Staged) Drop() error { return c.root.RemoveAll(c.tmp) }
+
+// Install renames the whole folder tmp to place, beside it. What lies there is damaged, or of an
 // export that was made anew under this name.
-func install(root *os.Root, tmp, place string) (err error) {
-	aside := filepath.Join(filepath.Dir(place), unfinished+filepath.Base(place)+"-"+rand.Text()+"-old")
+func Install(root *os.Root, tmp, place string) (err error) {
+	aside := filepath.Join(filepath.Dir(place), Unfinished+filepath.Base(place)+"-"+rand.Text()+"-old")
 	if err := root.Rename(place, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -74,6 +90,40 @@ func install(root *os.Root, tmp, place string) (err error) {
 		return err
 	}
 	return syncDir(root, filepath.Dir(place))
+}
+
+// Remove takes a copy away so that nobody sees half of it.
+func Remove(root *os.Root, place string) error {
+	parent := filepath.Dir(place)
+	gone := filepath.Join(parent, Unfinished+"gone-"+rand.Text())
+	if err := root.Rename(place, gone); err != nil {
+		return err
+	}
+	return errors.Join(syncDir(root, parent), root.RemoveAll(gone))
+}
+
+// Sweep clears what earlier runs left unfinished beside versions, which lie at most depth folders below root.
+func Sweep(root *os.Root, depth int) error {
+	var left []string
+	err := fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case !e.IsDir():
+			return nil
+		case strings.HasPrefix(e.Name(), Unfinished):
+			left = append(left, path)
+			return fs.SkipDir
+		case strings.Count(path, "/") >= depth: // a version: whole
+			return fs.SkipDir
+		}
+		return nil
+	})
+	errs := []error{err}
+	for _, path := range slices.Backward(left) {
+		errs = append(errs, root.RemoveAll(path))
+	}
+	return errors.Join(errs...)
 }
 
 // copyTree copies the folder dir with what is in it. A link to a file within the source is
@@ -151,14 +201,14 @@ func (u untilDone) Read(p []byte) (int, error) {
 	return u.r.Read(p)
 }
 
-// makeDirs is MkdirAll, with every new name on disk before it returns.
-func makeDirs(root *os.Root, dir string) error {
+// MakeDirs is MkdirAll, with every new name on disk before it returns.
+func MakeDirs(root *os.Root, dir string) error {
 	if info, err := root.Stat(dir); err == nil && info.IsDir() {
 		return nil
 	}
 	parent := filepath.Dir(dir)
 	if parent != dir {
-		if err := makeDirs(root, parent); err != nil {
+		if err := MakeDirs(root, parent); err != nil {
 			return err
 		}
 	}
