@@ -27,6 +27,7 @@ import (
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/agentservice"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/tfssupervisor/modelmanager"
 )
 
 // AgentConfig of one agent. Conf is required, the rest has defaults.
@@ -97,6 +98,7 @@ type Agent struct {
 	servers []*agentServer
 	fleet   *follow.Follower[fleet.State]
 	answers *agentservice.Service // on the agent's port
+	models  *modelmanager.Manager // nil: none are brought
 	ready   chan struct{}
 }
 
@@ -128,6 +130,12 @@ func NewAgent(cfg AgentConfig, env services.Env) (*Agent, error) {
 	for i := range max(denseServers(conf), 1) {
 		if err := a.deploy(conf, i); err != nil {
 			return nil, err
+		}
+	}
+	if d := a.servers[0].d; d.BringsRoughSort() {
+		if a.models, err = modelmanager.New(modelmanager.Config{Model: d.RoughSortModelName, Source: d.RoughSortModelP2PPath,
+			Dest: d.RoughSortModelLocalPath}, env.Log, env.Metrics); err != nil {
+			return nil, fmt.Errorf("agent.conf: rough_sort_model_name, rough_sort_model_p2p_path and rough_sort_model_local_path: %w", err)
 		}
 	}
 	a.fleet = follow.New(env.Bus.Log(), registry.Fleet.Only(env.BZID), follow.Options{Log: env.Log, Metrics: env.Metrics})
@@ -330,6 +338,17 @@ func (a *Agent) Run(ctx context.Context) error {
 	all, inner := errgroup.WithContext(ctx)
 	all.Go(func() error { return a.fleet.Run(inner) })
 	all.Go(func() error { return a.answer(inner, ln) })
+	if a.models != nil {
+		all.Go(func() error {
+			if err := a.models.Run(inner); err != nil {
+				return fmt.Errorf("agent: the model for rough sorting: %w", err)
+			}
+			return nil
+		})
+		if !role.Ready(inner, a.models.Ready()) {
+			return all.Wait()
+		}
+	}
 	for _, s := range a.servers {
 		all.Go(func() error {
 			err := s.writeFiles(a.env.Log)

@@ -328,6 +328,26 @@ func TestAgentUnified(t *testing.T) {
 	w.gone(pids)
 }
 
+// An agent brings the model for rough sorting from where it is downloaded before it starts the server of it.
+func TestAgentBringsTheModelForRoughSorting(t *testing.T) {
+	p2p, local := t.TempDir(), t.TempDir()
+	export(t, filepath.Join(p2p, "r@7", "r"), "ps_item_embedding_0", 7)
+	if err := os.WriteFile(filepath.Join(p2p, "r@7.write.done"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := newAgentWorld(t, fmt.Sprintf("deploy_type ps\nbase_name m\nbase_path /exports\nrough_sort_model_name r\nrough_sort_model_loaded_server ps\nrough_sort_model_p2p_path %s\nrough_sort_model_local_path %s\n", p2p, local), map[string]string{"SHARD_ID": "0"})
+	base := filepath.Join(local, "r", "ps_item_embedding_0")
+	if raw, err := os.ReadFile(filepath.Join(w.dir, "pod", "model_config_file.cfg")); err != nil || !strings.Contains(string(raw), fmt.Sprintf("base_path: %q", base)) {
+		t.Errorf("the server's file: %v\n%s", err, raw)
+	}
+	if here, err := os.Stat(filepath.Join(base, "7")); err != nil || !here.IsDir() {
+		t.Errorf("the model is not at %s: %v", base, err)
+	}
+	if err := w.ends(); err != nil {
+		t.Errorf("Run = %v", err)
+	}
+}
+
 // One server gone ends them all, and the agent says which it was.
 func TestAgentEndsWithAServer(t *testing.T) {
 	w := newAgentWorld(t, "stand_alone_serving true\nbase_name m\nbase_path /exports\nnum_ps 2\n", map[string]string{"SHARD_ID": "0"})
@@ -350,6 +370,7 @@ func TestAgentRefuses(t *testing.T) {
 		"deploy_type ps\nbase_name m\nbase_path /m": "there is nothing to serve",
 		"deploy_type entry":                         "give base_name and base_path",
 		"deploy_type unified\nagent_version 3":      "needs a layout_pattern",
+		"deploy_type entry\nbase_name m\nbase_path /m\nrough_sort_model_name r\nrough_sort_model_p2p_path /p": "rough_sort_model_local_path: model r comes from \"/p\" to \"\": give whole paths",
 	} {
 		path := filepath.Join(t.TempDir(), "agent.conf")
 		if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {

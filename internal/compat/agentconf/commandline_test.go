@@ -118,6 +118,19 @@ func TestModels(t *testing.T) {
 			t.Errorf("%s reads as %v, %v", text, back, err)
 		}
 	}
+	for conf, want := range map[string]bool{
+		"deploy_type ps" + rough + "ps":                                         false, // it lies there
+		"deploy_type ps" + rough + "ps\nrough_sort_model_p2p_path /p":           true,
+		"deploy_type ps" + rough + "entry\nrough_sort_model_p2p_path /p":        false, // another agent's
+		"stand_alone_serving 1" + rough + "entry\nrough_sort_model_p2p_path /p": true,
+		"deploy_type entry\nrough_sort_resource_constrained 1" + rough + "entry\nrough_sort_model_p2p_path /p": false, // it is among the exports
+		"deploy_type unified\nagent_version 3" + rough + "entry\nrough_sort_model_p2p_path /p":                 true,  // a layout may name it
+		"deploy_type entry\nrough_sort_model_p2p_path /p":                                                      false,
+	} {
+		if got := deploy(t, conf, pod).BringsRoughSort(); got != want {
+			t.Errorf("%s: a model is brought: %v", conf, got)
+		}
+	}
 	if text, err := deploy(t, "deploy_type unified\nagent_version 3", pod).ModelConfig(Unified); err != nil || text != "model_config_list {}\n" {
 		t.Errorf("before a layout: %q, %v", text, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -58,7 +59,7 @@ func (d *Deployment) Models(kind string) ([]tfserving.Model, error) {
 		for _, i := range d.Shards() {
 			name := "ps_" + strconv.Itoa(i)
 			add(name, d.BasePath)
-			if d.RoughSortModelName != "" && d.RoughSortModelLoadedServer == PS {
+			if d.roughSort(PS) {
 				add("ps_item_embedding_"+strconv.Itoa(i), rough)
 			}
 		}
@@ -73,10 +74,23 @@ func (d *Deployment) Models(kind string) ([]tfserving.Model, error) {
 	switch {
 	case d.RoughSortConstrained && d.RoughSortModelLoadedServer == Entry && kind == Entry:
 		add("entry_item_embedding_0", d.BasePath)
-	case d.RoughSortModelName != "" && d.RoughSortModelLoadedServer == kind:
+	case d.roughSort(kind):
 		add(kind+"_item_embedding_0", rough)
 	}
 	return all, nil
+}
+
+// roughSort says whether a server of kind serves the model for rough sorting from its local path.
+func (d *Deployment) roughSort(kind string) bool {
+	constrained := d.RoughSortConstrained && kind == Entry // which takes it from the exports
+	return d.RoughSortModelName != "" && d.RoughSortModelLoadedServer == kind && !constrained
+}
+
+// BringsRoughSort says whether the model for rough sorting is to be brought from where it is downloaded: one of the
+// servers serves it, or a layout may.
+func (d *Deployment) BringsRoughSort() bool {
+	return d.RoughSortModelName != "" && d.RoughSortModelP2PPath != "" &&
+		(d.Type == Unified || slices.ContainsFunc(d.Servers(), d.roughSort))
 }
 
 // policy is which versions are served. TensorFlow Serving has no latest_once: it is latest here.
