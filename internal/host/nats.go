@@ -135,6 +135,11 @@ func (p *NATSProcess) Run(ctx context.Context) (err error) {
 		defer cancel()
 		err = errors.Join(err, told.close(ctx))
 	}()
+	written, err := heapFiles(logger)
+	if err != nil {
+		return err
+	}
+	defer written()
 	p.status.shared = p.ports.tls
 	status, err := p.status.serve(reg, well) // lives while streams are recovered, which takes a while
 	if err != nil {

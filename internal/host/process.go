@@ -129,6 +129,11 @@ func (p *Process) host(ctx context.Context, v runconfig.Values, guard *discovery
 		defer cancel()
 		err = errors.Join(err, told.close(ctx))
 	}()
+	written, err := heapFiles(logger)
+	if err != nil {
+		return err
+	}
+	defer written()
 	conn.Log = logger
 	conn.Health = well
 	b, nats, err := p.dial(ctx)

@@ -2,9 +2,14 @@ package host
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/pprof"
+	"os"
 	"strconv"
+
+	"github.com/monolith-go/monolith/internal/process/flags"
+	"github.com/monolith-go/monolith/internal/process/heapfiles"
 )
 
 // maxProfile bounds, in seconds, how long one profile is taken.
@@ -31,4 +36,13 @@ func bounded(take http.HandlerFunc) http.HandlerFunc {
 		}
 		take(w, r)
 	}
+}
+
+// heapFiles writes heap profiles where the environment says, until stop is called.
+func heapFiles(log *slog.Logger) (stop func(), err error) {
+	c, err := heapfiles.Read(os.Getenv)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", flags.ErrUsage, err)
+	}
+	return c.Start(log), nil
 }

@@ -65,6 +65,7 @@ type Stack struct {
 	told   *telemetry
 	data   *DataDir
 	status *statusServer
+	heap   func() // ends the heap profiles
 	claims []io.Closer // of ports
 }
 
@@ -92,6 +93,9 @@ func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 		return nil, err
 	}
 	s.Log = s.told.logger(s.Log)
+	if s.heap, err = heapFiles(s.Log); err != nil {
+		return nil, err
+	}
 	if err := s.ports(); err != nil {
 		return nil, err
 	}
@@ -276,6 +280,9 @@ func (s *Stack) Close() error {
 	}
 	if s.NATS != nil {
 		errs = append(errs, s.NATS.Close())
+	}
+	if s.heap != nil {
+		s.heap()
 	}
 	if s.told != nil {
 		errs = append(errs, s.told.close(ctx))
