@@ -17,9 +17,11 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/internal/host"
+	"github.com/monolith-go/monolith/internal/model/specfile"
 	"github.com/monolith-go/monolith/internal/testenv/certs"
 	"github.com/monolith-go/monolith/internal/testenv/natstest"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/internal/testenv/planted"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/gen"
 	"github.com/monolith-go/monolith/loadtest/report"
@@ -420,7 +422,21 @@ func TestSoak(t *testing.T) {
 
 // TestDeterministicTwin trains the same ratings twice, once while shards and a trainer
 // are killed -9: both end with the same bits.
-func TestDeterministicTwin(t *testing.T) {
+func TestDeterministicTwin(t *testing.T) { deterministicTwin(t, func(*opsWorld) {}) }
+
+// TestDeterministicTwinOfDeepFM does so with crossed factors and a tower.
+func TestDeterministicTwinOfDeepFM(t *testing.T) {
+	spec, err := specfile.Read(filepath.Join(repository, "docs", "models", "deepfm.yaml"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deterministicTwin(t, func(w *opsWorld) {
+		w.spec = spec
+		w.value = func(i int) []byte { return planted.Draw(rand.New(rand.NewPCG(9, uint64(i))), "deepfm").AppendJSON(nil) }
+	})
+}
+
+func deterministicTwin(t *testing.T, prepare func(*opsWorld)) {
 	t.Setenv(binaryEnv, "1") // the children of this process are monolith
 	const batches = 160      // of each partition
 	const portion = 16       // of them, written before each cut, between cut and kill, and so on
@@ -428,7 +444,7 @@ func TestDeterministicTwin(t *testing.T) {
 	train := func(t *testing.T, victims ...string) []string {
 		cfg := opsConfig(filepath.Join(t.TempDir(), "data"))
 		cfg.Processes, cfg.Deterministic, cfg.Replicas, cfg.Checkpoints = true, true, 1, 0 // cuts on request only
-		w := opsStart(t, cfg)
+		w := opsStart(t, cfg, prepare)
 		w.at = born
 		batch := cfg.Batch * cfg.Partitions
 		p := &played{dir: cfg.Dir}

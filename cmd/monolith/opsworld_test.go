@@ -48,7 +48,8 @@ type opsWorld struct {
 	spec  *model.ModelSpec // what is declared
 	entry string           // gRPC address
 	sent  int
-	at    time.Time // of every record; zero: when it is written
+	at    time.Time          // of every record; zero: when it is written
+	value func(i int) []byte // of record i; nil: a rating of a user and a movie
 	halt  func()
 }
 
@@ -176,7 +177,11 @@ func (w *opsWorld) write(recs ...kafka.Record) {
 }
 
 func (w *opsWorld) record(i int) kafka.Record {
-	return kafka.Record{Topic: w.Config.Topics.Ratings, Time: w.at, Partition: int32(i % w.Config.Partitions), Value: opsRating(i).AppendJSON(nil),
+	value := w.value
+	if value == nil {
+		value = func(i int) []byte { return opsRating(i).AppendJSON(nil) }
+	}
+	return kafka.Record{Topic: w.Config.Topics.Ratings, Time: w.at, Partition: int32(i % w.Config.Partitions), Value: value(i),
 		Headers: map[string]string{rating.HeaderStream: "ops", rating.HeaderIndex: fmt.Sprint(i)}}
 }
 
