@@ -520,7 +520,7 @@ func (x Norm_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Norm_Type.Descriptor instead.
 func (Norm_Type) EnumDescriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{59, 0}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{60, 0}
 }
 
 type Pool_Type int32
@@ -566,7 +566,7 @@ func (x Pool_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Pool_Type.Descriptor instead.
 func (Pool_Type) EnumDescriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{61, 0}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{62, 0}
 }
 
 // ModelSpec declares a model: what it reads, which tables it keeps and which
@@ -4238,6 +4238,11 @@ type DenseLayer struct {
 	Activation Activation             `protobuf:"varint,3,opt,name=activation,proto3,enum=monolith.events.model.v1.Activation" json:"activation,omitempty"`        // of what the layer gives
 	Inputs     []string               `protobuf:"bytes,4,rep,name=inputs,proto3" json:"inputs,omitempty"`                                                          // outputs, floats, layers; "x.1" is x's second value. None: the layer before
 	Compute    *ModelSpec_Compute     `protobuf:"varint,5,opt,name=compute,proto3,enum=monolith.events.model.v1.ModelSpec_Compute,oneof" json:"compute,omitempty"` // none: the model's
+	// What the layer adds to the loss: of its kernels (all variables but rows of numbers), once a step; of its
+	// biases, likewise; and of what it gives, of each sample.
+	KernelRegularizer   *Regularizer `protobuf:"bytes,6,opt,name=kernel_regularizer,json=kernelRegularizer,proto3" json:"kernel_regularizer,omitempty"`
+	BiasRegularizer     *Regularizer `protobuf:"bytes,7,opt,name=bias_regularizer,json=biasRegularizer,proto3" json:"bias_regularizer,omitempty"`
+	ActivityRegularizer *Regularizer `protobuf:"bytes,8,opt,name=activity_regularizer,json=activityRegularizer,proto3" json:"activity_regularizer,omitempty"`
 	// Types that are valid to be assigned to Kind:
 	//
 	//	*DenseLayer_Mlp
@@ -4323,6 +4328,27 @@ func (x *DenseLayer) GetCompute() ModelSpec_Compute {
 		return *x.Compute
 	}
 	return ModelSpec_FP32
+}
+
+func (x *DenseLayer) GetKernelRegularizer() *Regularizer {
+	if x != nil {
+		return x.KernelRegularizer
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetBiasRegularizer() *Regularizer {
+	if x != nil {
+		return x.BiasRegularizer
+	}
+	return nil
+}
+
+func (x *DenseLayer) GetActivityRegularizer() *Regularizer {
+	if x != nil {
+		return x.ActivityRegularizer
+	}
+	return nil
 }
 
 func (x *DenseLayer) GetKind() isDenseLayer_Kind {
@@ -4561,6 +4587,59 @@ func (*DenseLayer_Activate) isDenseLayer_Kind() {}
 
 func (*DenseLayer_Pool) isDenseLayer_Kind() {}
 
+// Regularizer is a loss of l1 times the sum of magnitudes and l2 times that of squares.
+type Regularizer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	L1            float32                `protobuf:"fixed32,1,opt,name=l1,proto3" json:"l1,omitempty"`
+	L2            float32                `protobuf:"fixed32,2,opt,name=l2,proto3" json:"l2,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Regularizer) Reset() {
+	*x = Regularizer{}
+	mi := &file_events_model_spec_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Regularizer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Regularizer) ProtoMessage() {}
+
+func (x *Regularizer) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Regularizer.ProtoReflect.Descriptor instead.
+func (*Regularizer) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *Regularizer) GetL1() float32 {
+	if x != nil {
+		return x.L1
+	}
+	return 0
+}
+
+func (x *Regularizer) GetL2() float32 {
+	if x != nil {
+		return x.L2
+	}
+	return 0
+}
+
 // Mlp is dense layers, with an activation between them.
 type Mlp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4572,7 +4651,7 @@ type Mlp struct {
 
 func (x *Mlp) Reset() {
 	*x = Mlp{}
-	mi := &file_events_model_spec_proto_msgTypes[47]
+	mi := &file_events_model_spec_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4584,7 +4663,7 @@ func (x *Mlp) String() string {
 func (*Mlp) ProtoMessage() {}
 
 func (x *Mlp) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[47]
+	mi := &file_events_model_spec_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4597,7 +4676,7 @@ func (x *Mlp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mlp.ProtoReflect.Descriptor instead.
 func (*Mlp) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{47}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Mlp) GetUnits() []uint32 {
@@ -4624,7 +4703,7 @@ type AddLayer struct {
 
 func (x *AddLayer) Reset() {
 	*x = AddLayer{}
-	mi := &file_events_model_spec_proto_msgTypes[48]
+	mi := &file_events_model_spec_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4636,7 +4715,7 @@ func (x *AddLayer) String() string {
 func (*AddLayer) ProtoMessage() {}
 
 func (x *AddLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[48]
+	mi := &file_events_model_spec_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4649,7 +4728,7 @@ func (x *AddLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddLayer.ProtoReflect.Descriptor instead.
 func (*AddLayer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{48}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AddLayer) GetBias() bool {
@@ -4668,7 +4747,7 @@ type MulLayer struct {
 
 func (x *MulLayer) Reset() {
 	*x = MulLayer{}
-	mi := &file_events_model_spec_proto_msgTypes[49]
+	mi := &file_events_model_spec_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4680,7 +4759,7 @@ func (x *MulLayer) String() string {
 func (*MulLayer) ProtoMessage() {}
 
 func (x *MulLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[49]
+	mi := &file_events_model_spec_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4693,7 +4772,7 @@ func (x *MulLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MulLayer.ProtoReflect.Descriptor instead.
 func (*MulLayer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{49}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{50}
 }
 
 // Dot is the inner product of two inputs.
@@ -4705,7 +4784,7 @@ type Dot struct {
 
 func (x *Dot) Reset() {
 	*x = Dot{}
-	mi := &file_events_model_spec_proto_msgTypes[50]
+	mi := &file_events_model_spec_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4717,7 +4796,7 @@ func (x *Dot) String() string {
 func (*Dot) ProtoMessage() {}
 
 func (x *Dot) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[50]
+	mi := &file_events_model_spec_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4730,7 +4809,7 @@ func (x *Dot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dot.ProtoReflect.Descriptor instead.
 func (*Dot) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{50}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{51}
 }
 
 // Fm is the sum of the inner products of all pairs of a STACK's slices.
@@ -4742,7 +4821,7 @@ type Fm struct {
 
 func (x *Fm) Reset() {
 	*x = Fm{}
-	mi := &file_events_model_spec_proto_msgTypes[51]
+	mi := &file_events_model_spec_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4754,7 +4833,7 @@ func (x *Fm) String() string {
 func (*Fm) ProtoMessage() {}
 
 func (x *Fm) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[51]
+	mi := &file_events_model_spec_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4767,7 +4846,7 @@ func (x *Fm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fm.ProtoReflect.Descriptor instead.
 func (*Fm) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{51}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{52}
 }
 
 // Ffm is that of a STACK of field-aware slices, slice i's part j with slice j's part i.
@@ -4779,7 +4858,7 @@ type Ffm struct {
 
 func (x *Ffm) Reset() {
 	*x = Ffm{}
-	mi := &file_events_model_spec_proto_msgTypes[52]
+	mi := &file_events_model_spec_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4791,7 +4870,7 @@ func (x *Ffm) String() string {
 func (*Ffm) ProtoMessage() {}
 
 func (x *Ffm) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[52]
+	mi := &file_events_model_spec_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4804,7 +4883,7 @@ func (x *Ffm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ffm.ProtoReflect.Descriptor instead.
 func (*Ffm) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{52}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{53}
 }
 
 // Cross is depth times x0 * (W x + b) + x, where W is U V of that rank, or full for 0.
@@ -4818,7 +4897,7 @@ type Cross struct {
 
 func (x *Cross) Reset() {
 	*x = Cross{}
-	mi := &file_events_model_spec_proto_msgTypes[53]
+	mi := &file_events_model_spec_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4830,7 +4909,7 @@ func (x *Cross) String() string {
 func (*Cross) ProtoMessage() {}
 
 func (x *Cross) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[53]
+	mi := &file_events_model_spec_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4843,7 +4922,7 @@ func (x *Cross) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cross.ProtoReflect.Descriptor instead.
 func (*Cross) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{53}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Cross) GetDepth() uint32 {
@@ -4872,7 +4951,7 @@ type Attention struct {
 
 func (x *Attention) Reset() {
 	*x = Attention{}
-	mi := &file_events_model_spec_proto_msgTypes[54]
+	mi := &file_events_model_spec_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4884,7 +4963,7 @@ func (x *Attention) String() string {
 func (*Attention) ProtoMessage() {}
 
 func (x *Attention) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[54]
+	mi := &file_events_model_spec_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4897,7 +4976,7 @@ func (x *Attention) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attention.ProtoReflect.Descriptor instead.
 func (*Attention) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{54}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Attention) GetUnits() []uint32 {
@@ -4931,7 +5010,7 @@ type Gru struct {
 
 func (x *Gru) Reset() {
 	*x = Gru{}
-	mi := &file_events_model_spec_proto_msgTypes[55]
+	mi := &file_events_model_spec_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4943,7 +5022,7 @@ func (x *Gru) String() string {
 func (*Gru) ProtoMessage() {}
 
 func (x *Gru) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[55]
+	mi := &file_events_model_spec_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4956,7 +5035,7 @@ func (x *Gru) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gru.ProtoReflect.Descriptor instead.
 func (*Gru) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{55}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Gru) GetUnits() uint32 {
@@ -4976,7 +5055,7 @@ type Augru struct {
 
 func (x *Augru) Reset() {
 	*x = Augru{}
-	mi := &file_events_model_spec_proto_msgTypes[56]
+	mi := &file_events_model_spec_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4988,7 +5067,7 @@ func (x *Augru) String() string {
 func (*Augru) ProtoMessage() {}
 
 func (x *Augru) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[56]
+	mi := &file_events_model_spec_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5001,7 +5080,7 @@ func (x *Augru) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Augru.ProtoReflect.Descriptor instead.
 func (*Augru) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{56}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Augru) GetUnits() uint32 {
@@ -5023,7 +5102,7 @@ type Mmoe struct {
 
 func (x *Mmoe) Reset() {
 	*x = Mmoe{}
-	mi := &file_events_model_spec_proto_msgTypes[57]
+	mi := &file_events_model_spec_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5035,7 +5114,7 @@ func (x *Mmoe) String() string {
 func (*Mmoe) ProtoMessage() {}
 
 func (x *Mmoe) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[57]
+	mi := &file_events_model_spec_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5048,7 +5127,7 @@ func (x *Mmoe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mmoe.ProtoReflect.Descriptor instead.
 func (*Mmoe) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{57}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Mmoe) GetExperts() uint32 {
@@ -5086,7 +5165,7 @@ type Ple struct {
 
 func (x *Ple) Reset() {
 	*x = Ple{}
-	mi := &file_events_model_spec_proto_msgTypes[58]
+	mi := &file_events_model_spec_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5098,7 +5177,7 @@ func (x *Ple) String() string {
 func (*Ple) ProtoMessage() {}
 
 func (x *Ple) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[58]
+	mi := &file_events_model_spec_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5111,7 +5190,7 @@ func (x *Ple) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ple.ProtoReflect.Descriptor instead.
 func (*Ple) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{58}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Ple) GetLevels() uint32 {
@@ -5159,7 +5238,7 @@ type Norm struct {
 
 func (x *Norm) Reset() {
 	*x = Norm{}
-	mi := &file_events_model_spec_proto_msgTypes[59]
+	mi := &file_events_model_spec_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5171,7 +5250,7 @@ func (x *Norm) String() string {
 func (*Norm) ProtoMessage() {}
 
 func (x *Norm) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[59]
+	mi := &file_events_model_spec_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5184,7 +5263,7 @@ func (x *Norm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Norm.ProtoReflect.Descriptor instead.
 func (*Norm) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{59}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Norm) GetType() Norm_Type {
@@ -5203,7 +5282,7 @@ type Activate struct {
 
 func (x *Activate) Reset() {
 	*x = Activate{}
-	mi := &file_events_model_spec_proto_msgTypes[60]
+	mi := &file_events_model_spec_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5215,7 +5294,7 @@ func (x *Activate) String() string {
 func (*Activate) ProtoMessage() {}
 
 func (x *Activate) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[60]
+	mi := &file_events_model_spec_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5228,7 +5307,7 @@ func (x *Activate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Activate.ProtoReflect.Descriptor instead.
 func (*Activate) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{60}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{61}
 }
 
 // Pool makes one row of a STACK's or a sequence's.
@@ -5241,7 +5320,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_events_model_spec_proto_msgTypes[61]
+	mi := &file_events_model_spec_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5253,7 +5332,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[61]
+	mi := &file_events_model_spec_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5266,7 +5345,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{61}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Pool) GetType() Pool_Type {
@@ -5288,7 +5367,7 @@ type Label struct {
 
 func (x *Label) Reset() {
 	*x = Label{}
-	mi := &file_events_model_spec_proto_msgTypes[62]
+	mi := &file_events_model_spec_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5300,7 +5379,7 @@ func (x *Label) String() string {
 func (*Label) ProtoMessage() {}
 
 func (x *Label) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[62]
+	mi := &file_events_model_spec_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5313,7 +5392,7 @@ func (x *Label) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Label.ProtoReflect.Descriptor instead.
 func (*Label) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{62}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Label) GetField() string {
@@ -5346,7 +5425,7 @@ type SampleRule_Keep struct {
 
 func (x *SampleRule_Keep) Reset() {
 	*x = SampleRule_Keep{}
-	mi := &file_events_model_spec_proto_msgTypes[63]
+	mi := &file_events_model_spec_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5358,7 +5437,7 @@ func (x *SampleRule_Keep) String() string {
 func (*SampleRule_Keep) ProtoMessage() {}
 
 func (x *SampleRule_Keep) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[63]
+	mi := &file_events_model_spec_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5385,7 +5464,7 @@ type SampleRule_Drop struct {
 
 func (x *SampleRule_Drop) Reset() {
 	*x = SampleRule_Drop{}
-	mi := &file_events_model_spec_proto_msgTypes[64]
+	mi := &file_events_model_spec_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5397,7 +5476,7 @@ func (x *SampleRule_Drop) String() string {
 func (*SampleRule_Drop) ProtoMessage() {}
 
 func (x *SampleRule_Drop) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[64]
+	mi := &file_events_model_spec_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5437,7 +5516,7 @@ type SampleRule_Weigh struct {
 
 func (x *SampleRule_Weigh) Reset() {
 	*x = SampleRule_Weigh{}
-	mi := &file_events_model_spec_proto_msgTypes[65]
+	mi := &file_events_model_spec_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5449,7 +5528,7 @@ func (x *SampleRule_Weigh) String() string {
 func (*SampleRule_Weigh) ProtoMessage() {}
 
 func (x *SampleRule_Weigh) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[65]
+	mi := &file_events_model_spec_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5848,7 +5927,8 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\n" +
 	"_max_scaleB\f\n" +
 	"\n" +
-	"_amplitude\"\xae\b\n" +
+	"_amplitude\"\xb0\n" +
+	"\n" +
 	"\n" +
 	"DenseLayer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -5857,7 +5937,10 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"activation\x18\x03 \x01(\x0e2$.monolith.events.model.v1.ActivationR\n" +
 	"activation\x12\x16\n" +
 	"\x06inputs\x18\x04 \x03(\tR\x06inputs\x12J\n" +
-	"\acompute\x18\x05 \x01(\x0e2+.monolith.events.model.v1.ModelSpec.ComputeH\x01R\acompute\x88\x01\x01\x121\n" +
+	"\acompute\x18\x05 \x01(\x0e2+.monolith.events.model.v1.ModelSpec.ComputeH\x01R\acompute\x88\x01\x01\x12T\n" +
+	"\x12kernel_regularizer\x18\x06 \x01(\v2%.monolith.events.model.v1.RegularizerR\x11kernelRegularizer\x12P\n" +
+	"\x10bias_regularizer\x18\a \x01(\v2%.monolith.events.model.v1.RegularizerR\x0fbiasRegularizer\x12X\n" +
+	"\x14activity_regularizer\x18\b \x01(\v2%.monolith.events.model.v1.RegularizerR\x13activityRegularizer\x121\n" +
 	"\x03mlp\x18\n" +
 	" \x01(\v2\x1d.monolith.events.model.v1.MlpH\x00R\x03mlp\x126\n" +
 	"\x03add\x18\v \x01(\v2\".monolith.events.model.v1.AddLayerH\x00R\x03add\x126\n" +
@@ -5876,7 +5959,10 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\x04pool\x18\x18 \x01(\v2\x1e.monolith.events.model.v1.PoolH\x00R\x04poolB\x06\n" +
 	"\x04kindB\n" +
 	"\n" +
-	"\b_compute\"u\n" +
+	"\b_compute\"-\n" +
+	"\vRegularizer\x12\x0e\n" +
+	"\x02l1\x18\x01 \x01(\x02R\x02l1\x12\x0e\n" +
+	"\x02l2\x18\x02 \x01(\x02R\x02l2\"u\n" +
 	"\x03Mlp\x12\x14\n" +
 	"\x05units\x18\x01 \x03(\rR\x05units\x12I\n" +
 	"\n" +
@@ -5956,7 +6042,7 @@ func file_events_model_spec_proto_rawDescGZIP() []byte {
 }
 
 var file_events_model_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_events_model_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_events_model_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_events_model_spec_proto_goTypes = []any{
 	(Activation)(0),            // 0: monolith.events.model.v1.Activation
 	(ModelSpec_Reduction)(0),   // 1: monolith.events.model.v1.ModelSpec.Reduction
@@ -6016,32 +6102,33 @@ var file_events_model_spec_proto_goTypes = []any{
 	(*FixedR8)(nil),            // 55: monolith.events.model.v1.FixedR8
 	(*OneBit)(nil),             // 56: monolith.events.model.v1.OneBit
 	(*DenseLayer)(nil),         // 57: monolith.events.model.v1.DenseLayer
-	(*Mlp)(nil),                // 58: monolith.events.model.v1.Mlp
-	(*AddLayer)(nil),           // 59: monolith.events.model.v1.AddLayer
-	(*MulLayer)(nil),           // 60: monolith.events.model.v1.MulLayer
-	(*Dot)(nil),                // 61: monolith.events.model.v1.Dot
-	(*Fm)(nil),                 // 62: monolith.events.model.v1.Fm
-	(*Ffm)(nil),                // 63: monolith.events.model.v1.Ffm
-	(*Cross)(nil),              // 64: monolith.events.model.v1.Cross
-	(*Attention)(nil),          // 65: monolith.events.model.v1.Attention
-	(*Gru)(nil),                // 66: monolith.events.model.v1.Gru
-	(*Augru)(nil),              // 67: monolith.events.model.v1.Augru
-	(*Mmoe)(nil),               // 68: monolith.events.model.v1.Mmoe
-	(*Ple)(nil),                // 69: monolith.events.model.v1.Ple
-	(*Norm)(nil),               // 70: monolith.events.model.v1.Norm
-	(*Activate)(nil),           // 71: monolith.events.model.v1.Activate
-	(*Pool)(nil),               // 72: monolith.events.model.v1.Pool
-	(*Label)(nil),              // 73: monolith.events.model.v1.Label
-	(*SampleRule_Keep)(nil),    // 74: monolith.events.model.v1.SampleRule.Keep
-	(*SampleRule_Drop)(nil),    // 75: monolith.events.model.v1.SampleRule.Drop
-	(*SampleRule_Weigh)(nil),   // 76: monolith.events.model.v1.SampleRule.Weigh
+	(*Regularizer)(nil),        // 58: monolith.events.model.v1.Regularizer
+	(*Mlp)(nil),                // 59: monolith.events.model.v1.Mlp
+	(*AddLayer)(nil),           // 60: monolith.events.model.v1.AddLayer
+	(*MulLayer)(nil),           // 61: monolith.events.model.v1.MulLayer
+	(*Dot)(nil),                // 62: monolith.events.model.v1.Dot
+	(*Fm)(nil),                 // 63: monolith.events.model.v1.Fm
+	(*Ffm)(nil),                // 64: monolith.events.model.v1.Ffm
+	(*Cross)(nil),              // 65: monolith.events.model.v1.Cross
+	(*Attention)(nil),          // 66: monolith.events.model.v1.Attention
+	(*Gru)(nil),                // 67: monolith.events.model.v1.Gru
+	(*Augru)(nil),              // 68: monolith.events.model.v1.Augru
+	(*Mmoe)(nil),               // 69: monolith.events.model.v1.Mmoe
+	(*Ple)(nil),                // 70: monolith.events.model.v1.Ple
+	(*Norm)(nil),               // 71: monolith.events.model.v1.Norm
+	(*Activate)(nil),           // 72: monolith.events.model.v1.Activate
+	(*Pool)(nil),               // 73: monolith.events.model.v1.Pool
+	(*Label)(nil),              // 74: monolith.events.model.v1.Label
+	(*SampleRule_Keep)(nil),    // 75: monolith.events.model.v1.SampleRule.Keep
+	(*SampleRule_Drop)(nil),    // 76: monolith.events.model.v1.SampleRule.Drop
+	(*SampleRule_Weigh)(nil),   // 77: monolith.events.model.v1.SampleRule.Weigh
 }
 var file_events_model_spec_proto_depIdxs = []int32{
 	12, // 0: monolith.events.model.v1.ModelSpec.features:type_name -> monolith.events.model.v1.Feature
 	21, // 1: monolith.events.model.v1.ModelSpec.tables:type_name -> monolith.events.model.v1.Table
 	57, // 2: monolith.events.model.v1.ModelSpec.layers:type_name -> monolith.events.model.v1.DenseLayer
 	31, // 3: monolith.events.model.v1.ModelSpec.dense_optimizer:type_name -> monolith.events.model.v1.Optimizer
-	73, // 4: monolith.events.model.v1.ModelSpec.label:type_name -> monolith.events.model.v1.Label
+	74, // 4: monolith.events.model.v1.ModelSpec.label:type_name -> monolith.events.model.v1.Label
 	23, // 5: monolith.events.model.v1.ModelSpec.dense_learning_rate:type_name -> monolith.events.model.v1.LearningRate
 	14, // 6: monolith.events.model.v1.ModelSpec.floats:type_name -> monolith.events.model.v1.Float
 	15, // 7: monolith.events.model.v1.ModelSpec.outputs:type_name -> monolith.events.model.v1.Output
@@ -6058,12 +6145,12 @@ var file_events_model_spec_proto_depIdxs = []int32{
 	13, // 18: monolith.events.model.v1.Feature.vocabulary:type_name -> monolith.events.model.v1.Vocabulary
 	4,  // 19: monolith.events.model.v1.Float.missing:type_name -> monolith.events.model.v1.Feature.Missing
 	6,  // 20: monolith.events.model.v1.Output.type:type_name -> monolith.events.model.v1.Output.Type
-	73, // 21: monolith.events.model.v1.Task.label:type_name -> monolith.events.model.v1.Label
+	74, // 21: monolith.events.model.v1.Task.label:type_name -> monolith.events.model.v1.Label
 	7,  // 22: monolith.events.model.v1.Task.loss:type_name -> monolith.events.model.v1.Task.Loss
 	18, // 23: monolith.events.model.v1.SampleRule.where:type_name -> monolith.events.model.v1.Condition
-	74, // 24: monolith.events.model.v1.SampleRule.keep:type_name -> monolith.events.model.v1.SampleRule.Keep
-	75, // 25: monolith.events.model.v1.SampleRule.drop:type_name -> monolith.events.model.v1.SampleRule.Drop
-	76, // 26: monolith.events.model.v1.SampleRule.weigh:type_name -> monolith.events.model.v1.SampleRule.Weigh
+	75, // 24: monolith.events.model.v1.SampleRule.keep:type_name -> monolith.events.model.v1.SampleRule.Keep
+	76, // 25: monolith.events.model.v1.SampleRule.drop:type_name -> monolith.events.model.v1.SampleRule.Drop
+	77, // 26: monolith.events.model.v1.SampleRule.weigh:type_name -> monolith.events.model.v1.SampleRule.Weigh
 	31, // 27: monolith.events.model.v1.Group.optimizer:type_name -> monolith.events.model.v1.Optimizer
 	23, // 28: monolith.events.model.v1.Group.learning_rate:type_name -> monolith.events.model.v1.LearningRate
 	47, // 29: monolith.events.model.v1.Group.initializer:type_name -> monolith.events.model.v1.Initializer
@@ -6109,31 +6196,34 @@ var file_events_model_spec_proto_depIdxs = []int32{
 	56, // 69: monolith.events.model.v1.Compressor.one_bit:type_name -> monolith.events.model.v1.OneBit
 	0,  // 70: monolith.events.model.v1.DenseLayer.activation:type_name -> monolith.events.model.v1.Activation
 	2,  // 71: monolith.events.model.v1.DenseLayer.compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
-	58, // 72: monolith.events.model.v1.DenseLayer.mlp:type_name -> monolith.events.model.v1.Mlp
-	59, // 73: monolith.events.model.v1.DenseLayer.add:type_name -> monolith.events.model.v1.AddLayer
-	60, // 74: monolith.events.model.v1.DenseLayer.mul:type_name -> monolith.events.model.v1.MulLayer
-	61, // 75: monolith.events.model.v1.DenseLayer.dot:type_name -> monolith.events.model.v1.Dot
-	62, // 76: monolith.events.model.v1.DenseLayer.fm:type_name -> monolith.events.model.v1.Fm
-	63, // 77: monolith.events.model.v1.DenseLayer.ffm:type_name -> monolith.events.model.v1.Ffm
-	64, // 78: monolith.events.model.v1.DenseLayer.cross:type_name -> monolith.events.model.v1.Cross
-	65, // 79: monolith.events.model.v1.DenseLayer.attention:type_name -> monolith.events.model.v1.Attention
-	66, // 80: monolith.events.model.v1.DenseLayer.gru:type_name -> monolith.events.model.v1.Gru
-	67, // 81: monolith.events.model.v1.DenseLayer.augru:type_name -> monolith.events.model.v1.Augru
-	68, // 82: monolith.events.model.v1.DenseLayer.mmoe:type_name -> monolith.events.model.v1.Mmoe
-	69, // 83: monolith.events.model.v1.DenseLayer.ple:type_name -> monolith.events.model.v1.Ple
-	70, // 84: monolith.events.model.v1.DenseLayer.norm:type_name -> monolith.events.model.v1.Norm
-	71, // 85: monolith.events.model.v1.DenseLayer.activate:type_name -> monolith.events.model.v1.Activate
-	72, // 86: monolith.events.model.v1.DenseLayer.pool:type_name -> monolith.events.model.v1.Pool
-	0,  // 87: monolith.events.model.v1.Mlp.activation:type_name -> monolith.events.model.v1.Activation
-	0,  // 88: monolith.events.model.v1.Attention.activation:type_name -> monolith.events.model.v1.Activation
-	9,  // 89: monolith.events.model.v1.Norm.type:type_name -> monolith.events.model.v1.Norm.Type
-	10, // 90: monolith.events.model.v1.Pool.type:type_name -> monolith.events.model.v1.Pool.Type
-	8,  // 91: monolith.events.model.v1.SampleRule.Drop.correction:type_name -> monolith.events.model.v1.SampleRule.Correction
-	92, // [92:92] is the sub-list for method output_type
-	92, // [92:92] is the sub-list for method input_type
-	92, // [92:92] is the sub-list for extension type_name
-	92, // [92:92] is the sub-list for extension extendee
-	0,  // [0:92] is the sub-list for field type_name
+	58, // 72: monolith.events.model.v1.DenseLayer.kernel_regularizer:type_name -> monolith.events.model.v1.Regularizer
+	58, // 73: monolith.events.model.v1.DenseLayer.bias_regularizer:type_name -> monolith.events.model.v1.Regularizer
+	58, // 74: monolith.events.model.v1.DenseLayer.activity_regularizer:type_name -> monolith.events.model.v1.Regularizer
+	59, // 75: monolith.events.model.v1.DenseLayer.mlp:type_name -> monolith.events.model.v1.Mlp
+	60, // 76: monolith.events.model.v1.DenseLayer.add:type_name -> monolith.events.model.v1.AddLayer
+	61, // 77: monolith.events.model.v1.DenseLayer.mul:type_name -> monolith.events.model.v1.MulLayer
+	62, // 78: monolith.events.model.v1.DenseLayer.dot:type_name -> monolith.events.model.v1.Dot
+	63, // 79: monolith.events.model.v1.DenseLayer.fm:type_name -> monolith.events.model.v1.Fm
+	64, // 80: monolith.events.model.v1.DenseLayer.ffm:type_name -> monolith.events.model.v1.Ffm
+	65, // 81: monolith.events.model.v1.DenseLayer.cross:type_name -> monolith.events.model.v1.Cross
+	66, // 82: monolith.events.model.v1.DenseLayer.attention:type_name -> monolith.events.model.v1.Attention
+	67, // 83: monolith.events.model.v1.DenseLayer.gru:type_name -> monolith.events.model.v1.Gru
+	68, // 84: monolith.events.model.v1.DenseLayer.augru:type_name -> monolith.events.model.v1.Augru
+	69, // 85: monolith.events.model.v1.DenseLayer.mmoe:type_name -> monolith.events.model.v1.Mmoe
+	70, // 86: monolith.events.model.v1.DenseLayer.ple:type_name -> monolith.events.model.v1.Ple
+	71, // 87: monolith.events.model.v1.DenseLayer.norm:type_name -> monolith.events.model.v1.Norm
+	72, // 88: monolith.events.model.v1.DenseLayer.activate:type_name -> monolith.events.model.v1.Activate
+	73, // 89: monolith.events.model.v1.DenseLayer.pool:type_name -> monolith.events.model.v1.Pool
+	0,  // 90: monolith.events.model.v1.Mlp.activation:type_name -> monolith.events.model.v1.Activation
+	0,  // 91: monolith.events.model.v1.Attention.activation:type_name -> monolith.events.model.v1.Activation
+	9,  // 92: monolith.events.model.v1.Norm.type:type_name -> monolith.events.model.v1.Norm.Type
+	10, // 93: monolith.events.model.v1.Pool.type:type_name -> monolith.events.model.v1.Pool.Type
+	8,  // 94: monolith.events.model.v1.SampleRule.Drop.correction:type_name -> monolith.events.model.v1.SampleRule.Correction
+	95, // [95:95] is the sub-list for method output_type
+	95, // [95:95] is the sub-list for method input_type
+	95, // [95:95] is the sub-list for extension type_name
+	95, // [95:95] is the sub-list for extension extendee
+	0,  // [0:95] is the sub-list for field type_name
 }
 
 func init() { file_events_model_spec_proto_init() }
@@ -6218,16 +6308,16 @@ func file_events_model_spec_proto_init() {
 		(*DenseLayer_Activate)(nil),
 		(*DenseLayer_Pool)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[47].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[54].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[64].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[48].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[55].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[65].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_model_spec_proto_rawDesc), len(file_events_model_spec_proto_rawDesc)),
 			NumEnums:      11,
-			NumMessages:   66,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

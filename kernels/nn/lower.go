@@ -31,6 +31,10 @@ func kernelOf(op graph.Op, in []graph.Shape, out graph.Shape) kernel {
 		return &inBatch{aucTerm{}, ordered}
 	case graph.InBatchAUCGrad:
 		return inBatchAUCGrad{}
+	case graph.Penalty:
+		return penaltyOf(op, in[0])
+	case graph.PenaltyGrad:
+		return penaltyGradOf(op, in[0])
 	case graph.MulAdd:
 		return mulAdd{}
 	case graph.MulScalar:

@@ -94,7 +94,7 @@ func (l *Lane) common(f *flow, shared []int) int {
 			}
 		}
 		return sum
-	case graph.CrossEntropyGrad, graph.MSEGrad, graph.InBatchSoftmaxGrad, graph.InBatchAUCGrad:
+	case graph.CrossEntropyGrad, graph.MSEGrad, graph.InBatchSoftmaxGrad, graph.InBatchAUCGrad, graph.PenaltyGrad:
 		return 0 // of the batch, not of a sample
 	}
 	for _, in := range f.in {

@@ -23,6 +23,7 @@ type Report struct {
 	Layers     []Layer    `json:"layers"`
 	Variables  []Variable `json:"variables"`
 	Tasks      []string   `json:"tasks"`
+	Added      []string   `json:"added,omitempty"` // losses of layers
 	Parameters int        `json:"parameters"` // of all variables
 }
 
@@ -100,6 +101,9 @@ func Check(spec *model.ModelSpec) (*Report, error) {
 	for _, t := range m.Tasks {
 		r.Tasks = append(r.Tasks, t.Name)
 	}
+	for _, a := range m.Added {
+		r.Added = append(r.Added, a.Name)
+	}
 	return r, nil
 }
 
@@ -128,6 +132,11 @@ func (r *Report) Print(w io.Writer) error {
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	if len(r.Added) > 0 {
+		if _, err := fmt.Fprintf(w, "\nlayers add to the loss: %s\n", strings.Join(r.Added, ", ")); err != nil {
+			return err
+		}
 	}
 	_, err := fmt.Fprintf(w, "\nmodel %s is valid: tasks %s, %d parameters beside the rows, hash %s\n", r.Model, strings.Join(r.Tasks, " "), r.Parameters, r.Hash)
 	return err

@@ -18,14 +18,15 @@ type Model struct {
 	Tasks     []Task
 	Tensors   int // of Outputs
 	Layers    []Layer
+	Added     []Added // losses of layers
 
 	// Sequences are the features of FIRSTN, in order: how many rows of them each sample has are
 	// inputs.
 	Sequences []string
 
 	// Train computes the scores of all tasks, the mean loss, that of each task by itself and without
-	// its weight, and the gradients of the mean loss by the tensors and the variables; with
-	// reduction SUM these are of the sum. Its inputs are the tensors, the lengths of Sequences, the
+	// its weight, what each of Added is, and the gradients by the tensors and the variables of the mean loss
+	// and Added; with reduction SUM these are of the samples' sum. Its inputs are the tensors, the lengths of Sequences, the
 	// floats, a label for each task, and weights for those that have them.
 	Train *graph.Graph
 
@@ -99,6 +100,9 @@ func build(spec *model.ModelSpec) (*Model, error) {
 			m.Variables, m.Layers = n.vars, n.layers
 			for _, h := range heads {
 				m.Tasks = append(m.Tasks, h.Task)
+			}
+			for _, a := range n.added {
+				m.Added = append(m.Added, a.Added)
 			}
 			n.train(heads)
 		}

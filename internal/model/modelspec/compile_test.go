@@ -84,6 +84,11 @@ func TestErrorsNameNodeAndLine(t *testing.T) {
 		{"a softmax of no towers", "{logit: logit,", "{logit: logit, loss: IN_BATCH_SOFTMAX,", `line 19: task "logit" has the loss IN_BATCH_SOFTMAX and learns layer "logit", which is no dot of two towers`},
 		{"training in int8", "name: deep\n", "name: deep\ncompute: INT8\n", `line 2: the compute is INT8, which nothing is trained in: use FP32 or BF16, and serving_compute: INT8 for scores`},
 		{"a layer in int8", "mlp: {units: [8, 1]}", "compute: INT8, mlp: {units: [8, 1]}", `line 16: layer "deep" has the compute INT8, which nothing is trained in`},
+		{"a loss of no kernel", "fm: {},", "fm: {}, kernel_regularizer: {l2: 1},", `line 15: layer "pairs": it has a kernel_regularizer and, as a layer of kind fm, no variable that is a matrix: take it away, or put it on a layer that has`},
+		{"a loss of no bias", "fm: {},", "fm: {}, bias_regularizer: {l2: 1},", `line 15: layer "pairs": it has a bias_regularizer and, as a layer of kind fm, no bias`},
+		{"a loss of nothing", "[8, 1]},", "[8, 1]}, kernel_regularizer: {},", `line 16: layer "deep": its kernel_regularizer has l1 0 and l2 0: give finite numbers, one of them above 0 and none below`},
+		{"a loss that falls", "[8, 1]},", "[8, 1]}, activity_regularizer: {l1: 1, l2: -1},", `line 16: layer "deep": its activity_regularizer has l1 1 and l2 -1`},
+		{"an endless loss", "[8, 1]},", "[8, 1]}, bias_regularizer: {l1: Infinity},", `line 16: layer "deep": its bias_regularizer has l1 +Inf and l2 0`},
 		{"serving in int4", "name: deep\n", "name: deep\nserving_compute: INT4\n", `line 2: invalid value for enum field servingCompute: "INT4"`},
 		{"serving in a number", "name: deep\n", "name: deep\nserving_compute: 3\n", `line 2: the serving_compute 3 is unknown: use FP32, BF16 or INT8`},
 	} {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
@@ -181,7 +182,7 @@ func (c *modelCase) agrees(t *testing.T, theirs modelAnswer) {
 			t.Errorf("%s: %.8g, they say %.8g", what, ours, theirs)
 		}
 	}
-	task, gradient, moved := 0, 0, 0.
+	task, gradient, moved, loss := 0, 0, 0., 0.
 	for i, port := range c.program.Outputs() {
 		values := out.Values[i]
 		switch {
@@ -208,13 +209,18 @@ func (c *modelCase) agrees(t *testing.T, theirs modelAnswer) {
 			}
 			gradient++
 		case port.Name == "loss":
-			mean := theirs.Loss
-			if c.m.Spec.GetReduction() == model.ModelSpec_SUM {
-				mean /= modelSamples
+			loss += float64(values[0])
+		case strings.HasPrefix(port.Name, "loss of layer "):
+			each := strings.HasSuffix(port.Name, "/activity") || c.m.Spec.GetReduction() == model.ModelSpec_MEAN
+			if loss += float64(values[0]); !each {
+				loss -= float64(values[0]) * (modelSamples - 1) / modelSamples
 			}
-			close("the loss", float64(values[0]), mean)
 		}
 	}
+	if c.m.Spec.GetReduction() == model.ModelSpec_SUM {
+		theirs.Loss /= modelSamples
+	}
+	close("the loss", loss, theirs.Loss)
 	if task != len(theirs.Logits) || gradient != len(theirs.Gradients) || moved == 0 {
 		t.Errorf("%d tasks and %d gradients of %d and %d, the largest %g", task, gradient, len(theirs.Logits), len(theirs.Gradients), moved)
 	}
@@ -243,6 +249,11 @@ func oracleModels(t *testing.T) (all []*modelCase) {
 			t.Fatalf("%s: %v", tc.name, err)
 		}
 		all = append(all, modelOf(t, tc.name, spec, uint64(100+i)))
+		if strings.HasPrefix(tc.name, "losses of") {
+			mean := proto.CloneOf(spec)
+			mean.Reduction = model.ModelSpec_MEAN
+			all = append(all, modelOf(t, tc.name+", of a mean", mean, uint64(100+i)))
+		}
 	}
 	for i, tc := range lengthLayers {
 		spec, err := specfile.Parse([]byte(strings.Replace(watched, "- {name: x}", tc.layers, 1)))
@@ -287,6 +298,9 @@ var oracleLayers = []struct{ name, layers string }{
 	{"augru over a stack", "- {name: one, units: 4, inputs: [w]}\n- {name: att, attention: {}, inputs: [one, v]}\n- {name: x, augru: {units: 3}, inputs: [v, att.1]}"},
 	{"states of a gru", "- {name: g, gru: {units: 4}, inputs: [v]}\n- {name: x, pool: {}, inputs: [g.1]}"},
 	{"mmoe", "- {name: m, mmoe: {experts: 3, units: [5, 4], tasks: 2}, activation: PRELU, inputs: [v, w]}\n- {name: x, add: {}, inputs: [m.0, m.1]}"},
+	{"losses of kernels", "- {name: x, mlp: {units: [5, 4]}, kernel_regularizer: {l1: 0.01, l2: 0.3}, bias_regularizer: {l2: 0.5}, inputs: [v, w]}"},
+	{"losses of experts and gates", "- {name: m, mmoe: {experts: 3, units: [5, 4], tasks: 2}, activation: PRELU, kernel_regularizer: {l2: 0.1}, activity_regularizer: {l2: 0.2}, inputs: [v, w]}\n- {name: x, add: {}, inputs: [m.0, m.1]}"},
+	{"losses of rows and of attention", "- {name: rows, activate: {}, activity_regularizer: {l1: 0.02, l2: 0.25}, inputs: [v]}\n- {name: one, units: 4, inputs: [w]}\n- {name: x, attention: {units: [3]}, activity_regularizer: {l1: 0.1}, kernel_regularizer: {l1: 0.1}, inputs: [one, v]}"},
 	{"ple of three levels", "- {name: m, ple: {levels: 3, experts: 2, shared: 1, units: [5, 4], tasks: 2}, inputs: [v, w]}\n- {name: x, mul: {}, inputs: [m.0, m.1]}"},
 }
 

@@ -26,6 +26,7 @@ type network struct {
 	vars    []Variable
 	weights []graph.ID
 	layers  []Layer // in the order in which they are computed
+	added   []added // to the loss, likewise
 
 	index   map[string]int // of layers
 	begun   map[string]bool
@@ -116,6 +117,9 @@ func (n *network) make(i int) error {
 	if err == nil {
 		n.logits[name] = made[0]
 		err = n.finish(l, made, in)
+	}
+	if err == nil && made[0] != graph.None {
+		err = n.regularize(vars, made)
 	}
 	if err == nil && made[0] == graph.None {
 		_, err = n.Graph() // what the builder has against it

@@ -124,9 +124,10 @@ func (n *network) train(heads []head) {
 	for i, h := range heads {
 		n.Output("loss of "+h.Name, losses[i])
 	}
-	if n.spec.GetReduction() == model.ModelSpec_SUM {
-		total = n.Add("", graph.TimesBatch{}, total)
+	for _, a := range n.added {
+		n.Output("loss of layer "+a.Name, a.loss)
 	}
+	total = n.penalize(total)
 	by := append(append([]graph.ID(nil), n.tensors...), n.weights...)
 	for i, d := range n.Gradients(total, by...) {
 		n.Output(fmt.Sprintf("gradient %d", i), d)

@@ -48,7 +48,8 @@ type Batch struct {
 	in     [][]float32 // the tensors of input, lengths, floats, then labels and weights
 	part   [][]float32 // of in, those of a stretch of samples
 	losses []float64   // by task
-	out    nn.Outputs  // of a step; Dense are its last
+	added  []Added
+	out    nn.Outputs // of a step; Dense are its last
 	scores nn.Outputs
 
 	// Dense are the gradients of the dense variables, which Train sets.

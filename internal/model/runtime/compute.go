@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/kernels/layout"
 	"github.com/monolith-go/monolith/kernels/nn"
 )
@@ -35,9 +36,16 @@ func (e *Engine) Weights(version uint64, values [][]float32) (*Weights, error) {
 
 // Result is what a step came to.
 type Result struct {
-	Loss   float64     // summed over the samples, tasks by their weights
+	Loss   float64     // summed over the samples, tasks by their weights, with what layers add
 	Losses []float64   // by task, likewise but for that weight; the batch's until its next use, as is Scores
 	Scores [][]float32 // by task, by sample
+	Added  []Added     // what layers add; the batch's until its next use
+}
+
+// Added is a loss that a layer adds, of a batch: summed over its samples, or with reduction SUM and of no sample, once.
+type Added struct {
+	Name string // as modelspec has it
+	Loss float64
 }
 
 // Train computes scores, loss and all gradients of a sealed batch whose rows were looked up.
@@ -75,10 +83,21 @@ func (e *Engine) Train(l *Lane, b *Batch, w *Weights) (Result, error) {
 		return Result{}, err
 	}
 	b.losses = b.losses[:0]
-	for _, loss := range out[e.at.losses:e.at.slopes] {
+	for _, loss := range out[e.at.losses:e.at.added] {
 		b.losses = append(b.losses, float64(loss[0])*float64(n))
 	}
-	return Result{Loss: float64(out[e.at.loss][0]) * float64(n), Losses: b.losses, Scores: out[:len(e.tasks)]}, nil
+	r := Result{Loss: float64(out[e.at.loss][0]) * float64(n), Losses: b.losses, Scores: out[:len(e.tasks)]}
+	b.added = b.added[:0]
+	for i, a := range e.penalties {
+		loss := float64(out[e.at.added+i][0])
+		if a.Sample || e.spec.GetReduction() == model.ModelSpec_MEAN {
+			loss *= float64(n)
+		}
+		b.added = append(b.added, Added{a.Name, loss})
+		r.Loss += loss
+	}
+	r.Added = b.added
+	return r, nil
 }
 
 // Score appends the scores of a sealed batch whose rows were looked up to those of each task.

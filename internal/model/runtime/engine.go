@@ -23,24 +23,25 @@ import (
 
 // Engine is a declared model whose rows are spread over a number of shards.
 type Engine struct {
-	spec     *model.ModelSpec
-	hash     string
-	samples  int         // most of a batch
-	train    *nn.Program // score, loss and all gradients
-	score    *nn.Program
-	widths   []int   // by input of score: floats a sample
-	at       outputs // of train
-	vars     []modelspec.Variable
-	tasks    []modelspec.Task
-	plan     *layout.Plan
-	features []feature
-	first    int   // of features that is not crossed
-	crossed  []int // of features
-	floats   []float
-	tables   []table
-	shards   int
-	batchIDs int  // most ids of a batch
-	merge    bool // features share slots
+	spec      *model.ModelSpec
+	hash      string
+	samples   int         // most of a batch
+	train     *nn.Program // score, loss and all gradients
+	score     *nn.Program
+	widths    []int   // by input of score: floats a sample
+	at        outputs // of train
+	vars      []modelspec.Variable
+	tasks     []modelspec.Task
+	penalties []modelspec.Added // losses of layers
+	plan      *layout.Plan
+	features  []feature
+	first     int   // of features that is not crossed
+	crossed   []int // of features
+	floats    []float
+	tables    []table
+	shards    int
+	batchIDs  int  // most ids of a batch
+	merge     bool // features share slots
 
 	sequences []int // of features, as the model has them
 	tensors   []tensor
@@ -92,7 +93,7 @@ func New(spec *model.ModelSpec, shards, samples int) (*Engine, error) {
 	}
 	e := &Engine{
 		spec: spec, hash: modelspec.Hash(spec), samples: samples, shards: shards, batchIDs: ids,
-		train: train, score: score, at: outputsOf(m), vars: m.Variables, tasks: m.Tasks, plan: plan,
+		train: train, score: score, at: outputsOf(m), vars: m.Variables, tasks: m.Tasks, penalties: m.Added, plan: plan,
 	}
 	names := plan.Tables()
 	for _, t := range spec.GetTables() {

@@ -9,12 +9,13 @@ import (
 )
 
 // outputs says where a step's results are among those of its program: the tasks' scores, the loss, that
-// of each task, the gradients by the tensors of rows, and those by the variables.
-type outputs struct{ loss, losses, slopes, dense int }
+// of each task, those that layers add, the gradients by the tensors of rows, and those by the variables.
+type outputs struct{ loss, losses, added, slopes, dense int }
 
 func outputsOf(m *modelspec.Model) outputs {
 	n := len(m.Tasks)
-	return outputs{loss: n, losses: n + 1, slopes: 2*n + 1, dense: 2*n + 1 + m.Tensors}
+	slopes := 2*n + 1 + len(m.Added)
+	return outputs{loss: n, losses: n + 1, added: 2*n + 1, slopes: slopes, dense: slopes + m.Tensors}
 }
 
 // programs compiles m for training and for scoring; both know all variables.

@@ -78,7 +78,11 @@ func Draw(r *rand.Rand, n int, o Options) (*Case, error) {
 	} else {
 		c.Loss = d.Add("", graph.MSE{}, y, label)
 	}
-	switch r.IntN(6) {
+	switch r.IntN(7) {
+	case 6: // of a variable, and of a value of the batch
+		penalty := graph.Penalty{L1: float32(r.IntN(2)) / 4, L2: r.Float32()}
+		of := d.Add("", graph.TimesBatch{}, d.Add("", penalty, d.by[len(d.by)-1]))
+		c.Loss = d.Add("", graph.Add{}, c.Loss, d.Add("", graph.Add{}, of, d.Add("", penalty, d.any())))
 	case 5:
 		c.Loss = d.Add("", graph.Add{}, c.Loss, d.Add("", graph.InBatchAUC{}, d.dense(d.any(), 1, true), label))
 	case 4:

@@ -139,6 +139,10 @@ func (a *at) compute() bool {
 		a.inBatchAUC()
 	case graph.InBatchAUCGrad:
 		a.inBatchAUCGrad()
+	case graph.Penalty:
+		a.penalty(op)
+	case graph.PenaltyGrad:
+		a.penaltyGrad(op)
 	case graph.MulAdd:
 		a.each(func(i int) (float64, float64) {
 			return a.in[0].of(i).mul(a.in[1].of(i)).round().add(a.in[2].of(i)).round().both()

@@ -24,7 +24,14 @@ type Meter struct {
 	nSteps uint64
 	loss   float64 // moving mean; NaN before the first
 	tasks  []taskWindow
+	added  []added
 	drops  []drops
+}
+
+// added is a loss of a layer's.
+type added struct {
+	name string
+	loss float64 // moving mean
 }
 
 // drops are how many samples a rule has dropped.
@@ -68,6 +75,12 @@ func (m *Meter) Learnt(tasks []modelspec.Task, b Learnable, res runtime.Result) 
 		for _, t := range tasks {
 			m.tasks = append(m.tasks, taskWindow{name: t.Name, loss: math.NaN(), ranked: !t.Label.GetRaw() && t.Label != nil})
 		}
+	}
+	for i, a := range res.Added {
+		if i == len(m.added) {
+			m.added = append(m.added, added{a.Name, math.NaN()})
+		}
+		moving(&m.added[i].loss, a.Loss, n)
 	}
 	for i := range m.tasks {
 		moving(&m.tasks[i].loss, res.Losses[i], n)
@@ -116,6 +129,7 @@ type Figures struct {
 	Dropped        uint64  // samples, by rules
 	loss, auc      float64 // NaN: not known yet; auc is the first task's
 	tasks          []taskFigures
+	added          []added
 	drops          []drops
 }
 
@@ -129,7 +143,7 @@ type taskFigures struct {
 func (m *Meter) Figures() Figures {
 	m.mu.Lock()
 	f := Figures{Samples: m.total, Steps: m.nSteps, loss: m.loss, auc: math.NaN()}
-	f.drops = slices.Clone(m.drops)
+	f.drops, f.added = slices.Clone(m.drops), slices.Clone(m.added)
 	windows := slices.Clone(m.tasks)
 	for i := range windows {
 		w := &windows[i]
@@ -158,14 +172,17 @@ type Figure struct {
 	Value float64
 }
 
-// Named are the figures as facts call them. A task's own have its name where there are several; what
-// rules have dropped is there where the model has any.
+// Named are the figures as facts call them. A task's own have its name where there are several; what layers add to
+// the loss and what rules have dropped is there where the model has any.
 func (f *Figures) Named() []Figure {
 	all := []Figure{{"loss", f.loss}, {"auc", f.auc}}
 	if len(f.tasks) > 1 {
 		for _, t := range f.tasks {
 			all = append(all, Figure{"loss/" + t.name, t.loss}, Figure{"auc/" + t.name, t.auc})
 		}
+	}
+	for _, a := range f.added {
+		all = append(all, Figure{"loss/" + a.name, a.loss})
 	}
 	if len(f.drops) > 0 {
 		all = append(all, Figure{"dropped", float64(f.Dropped)})

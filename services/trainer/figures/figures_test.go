@@ -102,6 +102,22 @@ func TestFiguresByTask(t *testing.T) {
 	}
 }
 
+// What layers add to the loss has figures of its own.
+func TestAddedLossesAreFigures(t *testing.T) {
+	m := New()
+	b := labelled{0, 1}
+	res := runtime.Result{Loss: 8, Losses: []float64{2}, Scores: [][]float32{{0.5, 0.5}}, Added: []runtime.Added{{Name: "deep/kernel", Loss: 5}, {Name: "deep/activity", Loss: 1}}}
+	m.Learnt([]modelspec.Task{{Name: "score", Label: &model.Label{}}}, b, res)
+	f := m.Figures()
+	named := map[string]float64{}
+	for _, v := range f.Named() {
+		named[v.Name] = v.Value
+	}
+	if named["loss"] != 4 || named["loss/deep/kernel"] != 2.5 || named["loss/deep/activity"] != 0.5 || len(named) != 4 {
+		t.Errorf("%+v", named)
+	}
+}
+
 // What rules have dropped is told by rule and in all, where a model has rules.
 func TestDroppedSamplesAreFigures(t *testing.T) {
 	m := New()

@@ -84,6 +84,7 @@ class Model:
         self.spec, self.values, self.logits, self.towers = case["spec"], {}, {}, {}
         self.lengths = {}  # of values by id: [n]
         self.rows, self.kept = [], []
+        self.once, self.each = 0.0, 0.0  # what layers add to the loss, in all and of the mean sample
         for o in case["outputs"]:
             tensors = [variable(t) for t in o["tensors"]]
             self.rows += tensors
@@ -132,7 +133,21 @@ class Model:
             if id(x[0]) in self.lengths and len(y.shape) == 3 and y.shape[1] == x[0].shape[1]:
                 self.tell(y, self.lengths[id(x[0])])
             made[k] = y
+        self.regularize(l, [*made] if several else made[:1])
         self.values[l["name"]] = made
+
+    def regularize(self, l, made):
+        def penalty(r, x):
+            return r.get("l1", 0.0) * total(where(x > 0, x, -x), None) + r.get("l2", 0.0) * total(x * x, None)
+
+        own = {v: x for v, x in self.vars.items() if v.startswith(l["name"] + "/")}
+        for name, x in own.items():
+            if "kernel_regularizer" in l and len(x.shape) > 1:
+                self.once = self.once + penalty(l["kernel_regularizer"], x)
+            if "bias_regularizer" in l and name.endswith("/bias"):
+                self.once = self.once + penalty(l["bias_regularizer"], x)
+        for y in made if "activity_regularizer" in l else []:
+            self.each = self.each + penalty(l["activity_regularizer"], y) / y.shape[0]
 
     def dense(self, name, l, x):
         x = concat([flat(y) for y in x], 1)
@@ -299,9 +314,10 @@ class Model:
             else:
                 raise ValueError(kind)
             loss = loss + one * task.get("weight", 1.0)
+        loss = loss + self.each
         if self.spec.get("reduction", "SUM") == "SUM":
             loss = loss * labels_of(labels)
-        return logits, loss
+        return logits, loss + self.once
 
 
 def labels_of(labels):
