@@ -124,6 +124,11 @@ func (g *graph) long(v int64) tensor {
 	return g.constant("long", &tensor_go_proto.TensorProto{Dtype: int64s, TensorShape: shape(), Int64Val: []int64{v}})
 }
 
+// longs is a constant row of them.
+func (g *graph) longs(v []int64) tensor {
+	return g.constant("longs", &tensor_go_proto.TensorProto{Dtype: int64s, TensorShape: shape(int64(len(v))), Int64Val: v})
+}
+
 func (g *graph) float(v float32) tensor {
 	content := binary.LittleEndian.AppendUint32(nil, math.Float32bits(v))
 	return g.constant("float", &tensor_go_proto.TensorProto{Dtype: float32s, TensorShape: shape(), TensorContent: content})

@@ -87,9 +87,6 @@ func (b *builder) model(m *Model) (*for_core_protos_go_proto.MetaGraphDef, error
 	if err != nil {
 		return nil, err
 	}
-	if err := lowered(m.Spec); err != nil {
-		return nil, err
-	}
 	for _, t := range m.Spec.GetTables() {
 		if err := b.table(m.Spec, t.GetName(), m.Tables[t.GetName()]); err != nil {
 			return nil, err
