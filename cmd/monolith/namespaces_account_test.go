@@ -33,11 +33,11 @@ func (a account) add(about, format string, args ...any) {
 	a[about] = append(a[about], fmt.Sprintf(format, args...))
 }
 
-// late says whether a shard had no answer in the time that a cut has.
+// late says whether a shard had no answer in the time that a cut has, or the cut was not over in a shard's.
 func (a account) late() bool {
 	for about, lines := range a {
 		if strings.Contains(about, ".training.") && slices.ContainsFunc(lines, func(l string) bool {
-			return strings.HasPrefix(l, "checkpointFailed") && strings.Contains(l, "UNAVAILABLE")
+			return strings.HasPrefix(l, "checkpointFailed") && (strings.Contains(l, "UNAVAILABLE") || strings.Contains(l, "was not finished within"))
 		}) {
 			return true
 		}
