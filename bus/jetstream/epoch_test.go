@@ -61,3 +61,25 @@ func TestEpochsRiseAcrossALostBucket(t *testing.T) {
 		}
 	}
 }
+
+// A bucket of leases as nats.go makes them, whose keys do not run out, is amended.
+func TestABucketWhoseLeasesDoNotRunOutIsAmended(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	_, js := raw(t, s)
+	if _, err := js.CreateKeyValue(t.Context(), natsjs.KeyValueConfig{Bucket: "MONOLITH_LEASES"}); err != nil {
+		t.Fatal(err)
+	}
+	b := connect(t, jetstream.Config{URL: s.URL()})
+	_, release, err := b.Leases().TryAcquire(t.Context(), "chief", "one", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	st, err := js.Stream(t.Context(), "KV_MONOLITH_LEASES")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have := st.CachedInfo().Config; !have.AllowMsgTTL || have.SubjectDeleteMarkerTTL == 0 || have.MaxBytes <= 0 || have.Discard != natsjs.DiscardNew {
+		t.Errorf("it is %+v", have)
+	}
+}

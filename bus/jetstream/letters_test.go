@@ -19,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/bus/jetstream"
 	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/testenv/natstest"
 )
 
@@ -378,5 +379,34 @@ func TestLettersAreReadByOneReader(t *testing.T) {
 	got := list(t, b)
 	if made := readers.Load(); len(got) != n || made > 3 { // of marks, letters and summaries
 		t.Errorf("%d letters were read by %d readers, want %d by 3", len(got), made, n)
+	}
+}
+
+// A request that is sent again is the request of whoever does that, not of whoever asked first.
+func TestWhoSendsARequestAgainAsksForIt(t *testing.T) {
+	s := startServer(t, t.TempDir(), 0)
+	b := connect(t, jetstream.Config{URL: s.URL()})
+	ask := bus.Draft{Subject: events.Join("bustest", "model", "m").Request(), Expect: bus.Any,
+		Event: &model.Event{Body: &model.Event_UnloadRequested{UnloadRequested: &model.UnloadRequested{Reason: "mine"}}}}
+	seqs, err := b.Log().Append(t.Context(), ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := b.Log().Get(t.Context(), seqs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own.Header.Asked.By == "" {
+		t.Fatalf("nobody asks: %+v", own.Header)
+	}
+	letter := park(t, b, bus.Parked{Reason: "refused", By: "portal", Stream: "MONOLITH", StreamSeq: seqs[0], Subject: string(own.Subject), Data: own.Data,
+		Header: map[string][]string{"asked-by": {"somebody else"}, "asked-from": {"elsewhere"}, "asked-proof": {"x"}}})
+	seq, err := b.DeadLetters().Redrive(t.Context(), letter, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.Log().Get(t.Context(), seq)
+	if err != nil || again.Header.Asked != own.Header.Asked {
+		t.Errorf("it is asked by %+v, %v; want %+v", again.Header.Asked, err, own.Header.Asked)
 	}
 }

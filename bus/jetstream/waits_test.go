@@ -107,19 +107,30 @@ func TestGuardsOfWhoHasNotHeardOfATrim(t *testing.T) {
 		}
 		seqs[aggregate] = got[0]
 	}
+	commands := [][]string{{"a", "b"}, {"c"}, {"b", "c"}} // two trimmed guards, one of what is held, one of each
+	var unaware []*jetstream.Bus
+	for range commands {
+		unaware = append(unaware, connect(t, jetstream.Config{URL: s.URL()}))
+	}
 	if err := other.Log().(bus.Trimmer).Trim(ctx, seqs["c"]); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := one.Log().Append(ctx, draft("b", "an older one", seqs["b"]-1)); err == nil {
 		t.Error("a guard of what did not stand last is taken")
 	}
-	for _, aggregates := range [][]string{{"a", "b"}, {"c"}} { // a command of two trimmed guards, and one of what is held
-		var command []bus.Draft
-		for _, aggregate := range aggregates {
-			command = append(command, draft(aggregate, "next of "+aggregate, seqs[aggregate]))
-		}
-		if _, err := one.Log().Append(ctx, command...); err != nil {
-			t.Errorf("%s: %v", aggregates, err)
+	for i, aggregates := range commands {
+		for _, b := range []*jetstream.Bus{unaware[i], one} { // one has heard of it by its own refusal
+			var command []bus.Draft
+			for _, aggregate := range aggregates {
+				command = append(command, draft(aggregate, fmt.Sprint("next of ", aggregate, seqs[aggregate]), seqs[aggregate]))
+			}
+			got, err := b.Log().Append(ctx, command...)
+			if err != nil {
+				t.Fatalf("%s: %v", aggregates, err)
+			}
+			for i, aggregate := range aggregates {
+				seqs[aggregate] = got[i]
+			}
 		}
 	}
 }
@@ -143,6 +154,35 @@ func TestAScanThatDoesNotGetOn(t *testing.T) {
 	defer cancel()
 	if all, err := b.DeadLetters().List(ctx); !errors.Is(err, bus.ErrUnavailable) || ctx.Err() != nil {
 		t.Errorf("%d letters, %v", len(all), err)
+	}
+}
+
+// A scan that stalls once it has got on goes on, and hands nothing on twice.
+func TestAScanThatStallsGoesOn(t *testing.T) {
+	relay := natstest.NewRelay(t, startServer(t, t.TempDir(), 0).URL())
+	b := connect(t, jetstream.Config{URL: relay.URL(), Timeout: time.Second})
+	reasons := []string{"one", "two", "the last"}
+	for i, reason := range reasons {
+		park(t, b, bus.Parked{Reason: reason, By: "portal", Stream: "MONOLITH", StreamSeq: 1 + uint64(i), Subject: "monolith.bustest.model.m"})
+	}
+	var lost atomic.Bool
+	relay.Alter(func(message []byte) []byte {
+		if bytes.Contains(message, []byte("the last")) && lost.CompareAndSwap(false, true) {
+			return nil
+		}
+		return message
+	})
+	defer relay.Alter(nil)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
+	defer cancel()
+	all, err := b.DeadLetters().List(ctx)
+	if err != nil || !lost.Load() || len(all) != len(reasons) {
+		t.Fatalf("%d letters, %v; one was lost on the way: %t", len(all), err, lost.Load())
+	}
+	for i, reason := range reasons {
+		if all[i].Reason != reason {
+			t.Errorf("letter %d is %q", i, all[i].Reason)
+		}
 	}
 }
 
