@@ -61,7 +61,15 @@ func (l *learning) finish() (report jobs.Learnt, hashes []string) {
 
 // However often a training job of files is killed, in the same order each record is learnt once: it
 // ends with the bits of the one that was left alone.
-func TestTrainKilled(t *testing.T) {
+func TestTrainKilled(t *testing.T) { trainKilled(t, "") }
+
+// Nor does it draw other negatives: the pool of items is read again.
+func TestTrainWithNegativesKilled(t *testing.T) {
+	trainKilled(t, "sample_rules:\n- {name: liked, where: [{label: logit, at_least: 0.5}], negatives: {count: 2, item: [movie], records: 300, start: 20}}\n")
+}
+
+// trainKilled learns by the ready DeepFM and more rules, once left alone and once killed.
+func trainKilled(t *testing.T, rules string) {
 	const files, records, kills = 3, 5_000, 3
 	data := t.TempDir()
 	rng := rand.New(rand.NewPCG(5, 6))
@@ -75,13 +83,21 @@ func TestTrainKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	spec, err := os.ReadFile(filepath.Join(repository, "docs", "models", "deepfm.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(data, "model.yaml")
+	if err := os.WriteFile(path, append(spec, "\n"+rules...), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	job := func() *learning {
 		dir := filepath.Join(t.TempDir(), "job")
-		return &learning{t, dir, []string{"train", "--spec", filepath.Join(repository, "docs", "models", "deepfm.yaml"), "--dir", dir, "--json",
+		return &learning{t, dir, []string{"train", "--spec", path, "--dir", dir, "--json",
 			"--files", filepath.Join(data, "part-*.json"), "--batch", "8", "--shards", "2", "--deterministic", "--checkpoint-interval", "150ms"}}
 	}
 	quiet, want := job().finish()
-	if quiet.Learnt != files*records || quiet.Left != 0 || quiet.Parked != 0 || quiet.Samples != files*records {
+	if quiet.Learnt != files*records || quiet.Left != 0 || quiet.Parked != 0 || (rules == "") != (quiet.Samples == files*records) || quiet.Samples < files*records {
 		t.Fatalf("undisturbed: %+v", quiet)
 	}
 	killed := job()
@@ -99,7 +115,7 @@ func TestTrainKilled(t *testing.T) {
 		c.kill()
 	}
 	got, hashes := killed.finish()
-	if got.Learnt != files*records || got.Left != 0 || got.Samples >= files*records {
+	if got.Learnt != files*records || got.Left != 0 || got.Samples >= quiet.Samples {
 		t.Errorf("killed: %+v", got)
 	}
 	if fmt.Sprint(hashes) != fmt.Sprint(want) {

@@ -1186,6 +1186,7 @@ type SampleRule struct {
 	//	*SampleRule_Keep_
 	//	*SampleRule_Drop_
 	//	*SampleRule_Weigh_
+	//	*SampleRule_Negatives_
 	Action        isSampleRule_Action `protobuf_oneof:"action"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1269,6 +1270,15 @@ func (x *SampleRule) GetWeigh() *SampleRule_Weigh {
 	return nil
 }
 
+func (x *SampleRule) GetNegatives() *SampleRule_Negatives {
+	if x != nil {
+		if x, ok := x.Action.(*SampleRule_Negatives_); ok {
+			return x.Negatives
+		}
+	}
+	return nil
+}
+
 type isSampleRule_Action interface {
 	isSampleRule_Action()
 }
@@ -1285,11 +1295,17 @@ type SampleRule_Weigh_ struct {
 	Weigh *SampleRule_Weigh `protobuf:"bytes,5,opt,name=weigh,proto3,oneof"`
 }
 
+type SampleRule_Negatives_ struct {
+	Negatives *SampleRule_Negatives `protobuf:"bytes,6,opt,name=negatives,proto3,oneof"`
+}
+
 func (*SampleRule_Keep_) isSampleRule_Action() {}
 
 func (*SampleRule_Drop_) isSampleRule_Action() {}
 
 func (*SampleRule_Weigh_) isSampleRule_Action() {}
+
+func (*SampleRule_Negatives_) isSampleRule_Action() {}
 
 // Condition holds of a sample if one of its values is among in, within at_least and below, or begins or
 // ends as is said. With none of these it holds if there is a value.
@@ -5551,6 +5567,93 @@ func (x *SampleRule_Weigh) GetWeight() float64 {
 	return 0
 }
 
+// Negatives puts the items of these samples into a pool of their partition, and has each of them learnt
+// behind copies of itself with other items of the pool, whose labels are 0. The pool is what the records
+// before the sample's own say, so whoever reads on from there draws the same.
+type SampleRule_Negatives struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Count         uint32                 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`           // copies of each sample
+	Item          []string               `protobuf:"bytes,2,rep,name=item,proto3" json:"item,omitempty"`              // the features and floats that are an item's, first the one by whose id it is known
+	Records       *uint64                `protobuf:"varint,3,opt,name=records,proto3,oneof" json:"records,omitempty"` // of how many offsets before the sample; default 10000
+	Items         *uint32                `protobuf:"varint,4,opt,name=items,proto3,oneof" json:"items,omitempty"`     // the most that are drawn from, the newest; default 100000
+	Start         *uint32                `protobuf:"varint,5,opt,name=start,proto3,oneof" json:"start,omitempty"`     // there are copies once there are more items than these; default 500
+	Weight        *float64               `protobuf:"fixed64,6,opt,name=weight,proto3,oneof" json:"weight,omitempty"`  // what a copy counts, times what the sample does; default 1
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SampleRule_Negatives) Reset() {
+	*x = SampleRule_Negatives{}
+	mi := &file_events_model_spec_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SampleRule_Negatives) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SampleRule_Negatives) ProtoMessage() {}
+
+func (x *SampleRule_Negatives) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SampleRule_Negatives.ProtoReflect.Descriptor instead.
+func (*SampleRule_Negatives) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{6, 3}
+}
+
+func (x *SampleRule_Negatives) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *SampleRule_Negatives) GetItem() []string {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *SampleRule_Negatives) GetRecords() uint64 {
+	if x != nil && x.Records != nil {
+		return *x.Records
+	}
+	return 0
+}
+
+func (x *SampleRule_Negatives) GetItems() uint32 {
+	if x != nil && x.Items != nil {
+		return *x.Items
+	}
+	return 0
+}
+
+func (x *SampleRule_Negatives) GetStart() uint32 {
+	if x != nil && x.Start != nil {
+		return *x.Start
+	}
+	return 0
+}
+
+func (x *SampleRule_Negatives) GetWeight() float64 {
+	if x != nil && x.Weight != nil {
+		return *x.Weight
+	}
+	return 0
+}
+
 var File_events_model_spec_proto protoreflect.FileDescriptor
 
 const file_events_model_spec_proto_rawDesc = "" +
@@ -5651,14 +5754,15 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\x03MSE\x10\x01\x12\x14\n" +
 	"\x10IN_BATCH_SOFTMAX\x10\x02\x12\x10\n" +
 	"\fIN_BATCH_AUC\x10\x03B\t\n" +
-	"\a_weight\"\xf3\x03\n" +
+	"\a_weight\"\x98\x06\n" +
 	"\n" +
 	"SampleRule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x129\n" +
 	"\x05where\x18\x02 \x03(\v2#.monolith.events.model.v1.ConditionR\x05where\x12?\n" +
 	"\x04keep\x18\x03 \x01(\v2).monolith.events.model.v1.SampleRule.KeepH\x00R\x04keep\x12?\n" +
 	"\x04drop\x18\x04 \x01(\v2).monolith.events.model.v1.SampleRule.DropH\x00R\x04drop\x12B\n" +
-	"\x05weigh\x18\x05 \x01(\v2*.monolith.events.model.v1.SampleRule.WeighH\x00R\x05weigh\x1a\x06\n" +
+	"\x05weigh\x18\x05 \x01(\v2*.monolith.events.model.v1.SampleRule.WeighH\x00R\x05weigh\x12N\n" +
+	"\tnegatives\x18\x06 \x01(\v2..monolith.events.model.v1.SampleRule.NegativesH\x00R\tnegatives\x1a\x06\n" +
 	"\x04Keep\x1ay\n" +
 	"\x04Drop\x12\x17\n" +
 	"\x04rate\x18\x01 \x01(\x01H\x00R\x04rate\x88\x01\x01\x12O\n" +
@@ -5667,7 +5771,19 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"correctionB\a\n" +
 	"\x05_rate\x1a\x1f\n" +
 	"\x05Weigh\x12\x16\n" +
-	"\x06weight\x18\x01 \x01(\x01R\x06weight\"\"\n" +
+	"\x06weight\x18\x01 \x01(\x01R\x06weight\x1a\xd2\x01\n" +
+	"\tNegatives\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\rR\x05count\x12\x12\n" +
+	"\x04item\x18\x02 \x03(\tR\x04item\x12\x1d\n" +
+	"\arecords\x18\x03 \x01(\x04H\x00R\arecords\x88\x01\x01\x12\x19\n" +
+	"\x05items\x18\x04 \x01(\rH\x01R\x05items\x88\x01\x01\x12\x19\n" +
+	"\x05start\x18\x05 \x01(\rH\x02R\x05start\x88\x01\x01\x12\x1b\n" +
+	"\x06weight\x18\x06 \x01(\x01H\x03R\x06weight\x88\x01\x01B\n" +
+	"\n" +
+	"\b_recordsB\b\n" +
+	"\x06_itemsB\b\n" +
+	"\x06_startB\t\n" +
+	"\a_weight\"\"\n" +
 	"\n" +
 	"Correction\x12\b\n" +
 	"\x04NONE\x10\x00\x12\n" +
@@ -6042,86 +6158,87 @@ func file_events_model_spec_proto_rawDescGZIP() []byte {
 }
 
 var file_events_model_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_events_model_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_events_model_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_events_model_spec_proto_goTypes = []any{
-	(Activation)(0),            // 0: monolith.events.model.v1.Activation
-	(ModelSpec_Reduction)(0),   // 1: monolith.events.model.v1.ModelSpec.Reduction
-	(ModelSpec_Compute)(0),     // 2: monolith.events.model.v1.ModelSpec.Compute
-	(Feature_Pooling)(0),       // 3: monolith.events.model.v1.Feature.Pooling
-	(Feature_Missing)(0),       // 4: monolith.events.model.v1.Feature.Missing
-	(Feature_Ids)(0),           // 5: monolith.events.model.v1.Feature.Ids
-	(Output_Type)(0),           // 6: monolith.events.model.v1.Output.Type
-	(Task_Loss)(0),             // 7: monolith.events.model.v1.Task.Loss
-	(SampleRule_Correction)(0), // 8: monolith.events.model.v1.SampleRule.Correction
-	(Norm_Type)(0),             // 9: monolith.events.model.v1.Norm.Type
-	(Pool_Type)(0),             // 10: monolith.events.model.v1.Pool.Type
-	(*ModelSpec)(nil),          // 11: monolith.events.model.v1.ModelSpec
-	(*Feature)(nil),            // 12: monolith.events.model.v1.Feature
-	(*Vocabulary)(nil),         // 13: monolith.events.model.v1.Vocabulary
-	(*Float)(nil),              // 14: monolith.events.model.v1.Float
-	(*Output)(nil),             // 15: monolith.events.model.v1.Output
-	(*Task)(nil),               // 16: monolith.events.model.v1.Task
-	(*SampleRule)(nil),         // 17: monolith.events.model.v1.SampleRule
-	(*Condition)(nil),          // 18: monolith.events.model.v1.Condition
-	(*Group)(nil),              // 19: monolith.events.model.v1.Group
-	(*Signature)(nil),          // 20: monolith.events.model.v1.Signature
-	(*Table)(nil),              // 21: monolith.events.model.v1.Table
-	(*Segment)(nil),            // 22: monolith.events.model.v1.Segment
-	(*LearningRate)(nil),       // 23: monolith.events.model.v1.LearningRate
-	(*PolynomialDecay)(nil),    // 24: monolith.events.model.v1.PolynomialDecay
-	(*Expire)(nil),             // 25: monolith.events.model.v1.Expire
-	(*SlotDays)(nil),           // 26: monolith.events.model.v1.SlotDays
-	(*Admission)(nil),          // 27: monolith.events.model.v1.Admission
-	(*SlotThreshold)(nil),      // 28: monolith.events.model.v1.SlotThreshold
-	(*SlidingCounter)(nil),     // 29: monolith.events.model.v1.SlidingCounter
-	(*Probabilistic)(nil),      // 30: monolith.events.model.v1.Probabilistic
-	(*Optimizer)(nil),          // 31: monolith.events.model.v1.Optimizer
-	(*Adagrad)(nil),            // 32: monolith.events.model.v1.Adagrad
-	(*Sgd)(nil),                // 33: monolith.events.model.v1.Sgd
-	(*Ftrl)(nil),               // 34: monolith.events.model.v1.Ftrl
-	(*DynamicWdAdagrad)(nil),   // 35: monolith.events.model.v1.DynamicWdAdagrad
-	(*Adadelta)(nil),           // 36: monolith.events.model.v1.Adadelta
-	(*Adam)(nil),               // 37: monolith.events.model.v1.Adam
-	(*Amsgrad)(nil),            // 38: monolith.events.model.v1.Amsgrad
-	(*Momentum)(nil),           // 39: monolith.events.model.v1.Momentum
-	(*MovingAverage)(nil),      // 40: monolith.events.model.v1.MovingAverage
-	(*Rmsprop)(nil),            // 41: monolith.events.model.v1.Rmsprop
-	(*RmspropV2)(nil),          // 42: monolith.events.model.v1.RmspropV2
-	(*Dc)(nil),                 // 43: monolith.events.model.v1.Dc
-	(*GroupFtrl)(nil),          // 44: monolith.events.model.v1.GroupFtrl
-	(*BatchSoftmax)(nil),       // 45: monolith.events.model.v1.BatchSoftmax
-	(*GroupAdagrad)(nil),       // 46: monolith.events.model.v1.GroupAdagrad
-	(*Initializer)(nil),        // 47: monolith.events.model.v1.Initializer
-	(*Zeros)(nil),              // 48: monolith.events.model.v1.Zeros
-	(*RandomUniform)(nil),      // 49: monolith.events.model.v1.RandomUniform
-	(*Ones)(nil),               // 50: monolith.events.model.v1.Ones
-	(*Constants)(nil),          // 51: monolith.events.model.v1.Constants
-	(*Compressor)(nil),         // 52: monolith.events.model.v1.Compressor
-	(*Fp32)(nil),               // 53: monolith.events.model.v1.Fp32
-	(*Fp16)(nil),               // 54: monolith.events.model.v1.Fp16
-	(*FixedR8)(nil),            // 55: monolith.events.model.v1.FixedR8
-	(*OneBit)(nil),             // 56: monolith.events.model.v1.OneBit
-	(*DenseLayer)(nil),         // 57: monolith.events.model.v1.DenseLayer
-	(*Regularizer)(nil),        // 58: monolith.events.model.v1.Regularizer
-	(*Mlp)(nil),                // 59: monolith.events.model.v1.Mlp
-	(*AddLayer)(nil),           // 60: monolith.events.model.v1.AddLayer
-	(*MulLayer)(nil),           // 61: monolith.events.model.v1.MulLayer
-	(*Dot)(nil),                // 62: monolith.events.model.v1.Dot
-	(*Fm)(nil),                 // 63: monolith.events.model.v1.Fm
-	(*Ffm)(nil),                // 64: monolith.events.model.v1.Ffm
-	(*Cross)(nil),              // 65: monolith.events.model.v1.Cross
-	(*Attention)(nil),          // 66: monolith.events.model.v1.Attention
-	(*Gru)(nil),                // 67: monolith.events.model.v1.Gru
-	(*Augru)(nil),              // 68: monolith.events.model.v1.Augru
-	(*Mmoe)(nil),               // 69: monolith.events.model.v1.Mmoe
-	(*Ple)(nil),                // 70: monolith.events.model.v1.Ple
-	(*Norm)(nil),               // 71: monolith.events.model.v1.Norm
-	(*Activate)(nil),           // 72: monolith.events.model.v1.Activate
-	(*Pool)(nil),               // 73: monolith.events.model.v1.Pool
-	(*Label)(nil),              // 74: monolith.events.model.v1.Label
-	(*SampleRule_Keep)(nil),    // 75: monolith.events.model.v1.SampleRule.Keep
-	(*SampleRule_Drop)(nil),    // 76: monolith.events.model.v1.SampleRule.Drop
-	(*SampleRule_Weigh)(nil),   // 77: monolith.events.model.v1.SampleRule.Weigh
+	(Activation)(0),              // 0: monolith.events.model.v1.Activation
+	(ModelSpec_Reduction)(0),     // 1: monolith.events.model.v1.ModelSpec.Reduction
+	(ModelSpec_Compute)(0),       // 2: monolith.events.model.v1.ModelSpec.Compute
+	(Feature_Pooling)(0),         // 3: monolith.events.model.v1.Feature.Pooling
+	(Feature_Missing)(0),         // 4: monolith.events.model.v1.Feature.Missing
+	(Feature_Ids)(0),             // 5: monolith.events.model.v1.Feature.Ids
+	(Output_Type)(0),             // 6: monolith.events.model.v1.Output.Type
+	(Task_Loss)(0),               // 7: monolith.events.model.v1.Task.Loss
+	(SampleRule_Correction)(0),   // 8: monolith.events.model.v1.SampleRule.Correction
+	(Norm_Type)(0),               // 9: monolith.events.model.v1.Norm.Type
+	(Pool_Type)(0),               // 10: monolith.events.model.v1.Pool.Type
+	(*ModelSpec)(nil),            // 11: monolith.events.model.v1.ModelSpec
+	(*Feature)(nil),              // 12: monolith.events.model.v1.Feature
+	(*Vocabulary)(nil),           // 13: monolith.events.model.v1.Vocabulary
+	(*Float)(nil),                // 14: monolith.events.model.v1.Float
+	(*Output)(nil),               // 15: monolith.events.model.v1.Output
+	(*Task)(nil),                 // 16: monolith.events.model.v1.Task
+	(*SampleRule)(nil),           // 17: monolith.events.model.v1.SampleRule
+	(*Condition)(nil),            // 18: monolith.events.model.v1.Condition
+	(*Group)(nil),                // 19: monolith.events.model.v1.Group
+	(*Signature)(nil),            // 20: monolith.events.model.v1.Signature
+	(*Table)(nil),                // 21: monolith.events.model.v1.Table
+	(*Segment)(nil),              // 22: monolith.events.model.v1.Segment
+	(*LearningRate)(nil),         // 23: monolith.events.model.v1.LearningRate
+	(*PolynomialDecay)(nil),      // 24: monolith.events.model.v1.PolynomialDecay
+	(*Expire)(nil),               // 25: monolith.events.model.v1.Expire
+	(*SlotDays)(nil),             // 26: monolith.events.model.v1.SlotDays
+	(*Admission)(nil),            // 27: monolith.events.model.v1.Admission
+	(*SlotThreshold)(nil),        // 28: monolith.events.model.v1.SlotThreshold
+	(*SlidingCounter)(nil),       // 29: monolith.events.model.v1.SlidingCounter
+	(*Probabilistic)(nil),        // 30: monolith.events.model.v1.Probabilistic
+	(*Optimizer)(nil),            // 31: monolith.events.model.v1.Optimizer
+	(*Adagrad)(nil),              // 32: monolith.events.model.v1.Adagrad
+	(*Sgd)(nil),                  // 33: monolith.events.model.v1.Sgd
+	(*Ftrl)(nil),                 // 34: monolith.events.model.v1.Ftrl
+	(*DynamicWdAdagrad)(nil),     // 35: monolith.events.model.v1.DynamicWdAdagrad
+	(*Adadelta)(nil),             // 36: monolith.events.model.v1.Adadelta
+	(*Adam)(nil),                 // 37: monolith.events.model.v1.Adam
+	(*Amsgrad)(nil),              // 38: monolith.events.model.v1.Amsgrad
+	(*Momentum)(nil),             // 39: monolith.events.model.v1.Momentum
+	(*MovingAverage)(nil),        // 40: monolith.events.model.v1.MovingAverage
+	(*Rmsprop)(nil),              // 41: monolith.events.model.v1.Rmsprop
+	(*RmspropV2)(nil),            // 42: monolith.events.model.v1.RmspropV2
+	(*Dc)(nil),                   // 43: monolith.events.model.v1.Dc
+	(*GroupFtrl)(nil),            // 44: monolith.events.model.v1.GroupFtrl
+	(*BatchSoftmax)(nil),         // 45: monolith.events.model.v1.BatchSoftmax
+	(*GroupAdagrad)(nil),         // 46: monolith.events.model.v1.GroupAdagrad
+	(*Initializer)(nil),          // 47: monolith.events.model.v1.Initializer
+	(*Zeros)(nil),                // 48: monolith.events.model.v1.Zeros
+	(*RandomUniform)(nil),        // 49: monolith.events.model.v1.RandomUniform
+	(*Ones)(nil),                 // 50: monolith.events.model.v1.Ones
+	(*Constants)(nil),            // 51: monolith.events.model.v1.Constants
+	(*Compressor)(nil),           // 52: monolith.events.model.v1.Compressor
+	(*Fp32)(nil),                 // 53: monolith.events.model.v1.Fp32
+	(*Fp16)(nil),                 // 54: monolith.events.model.v1.Fp16
+	(*FixedR8)(nil),              // 55: monolith.events.model.v1.FixedR8
+	(*OneBit)(nil),               // 56: monolith.events.model.v1.OneBit
+	(*DenseLayer)(nil),           // 57: monolith.events.model.v1.DenseLayer
+	(*Regularizer)(nil),          // 58: monolith.events.model.v1.Regularizer
+	(*Mlp)(nil),                  // 59: monolith.events.model.v1.Mlp
+	(*AddLayer)(nil),             // 60: monolith.events.model.v1.AddLayer
+	(*MulLayer)(nil),             // 61: monolith.events.model.v1.MulLayer
+	(*Dot)(nil),                  // 62: monolith.events.model.v1.Dot
+	(*Fm)(nil),                   // 63: monolith.events.model.v1.Fm
+	(*Ffm)(nil),                  // 64: monolith.events.model.v1.Ffm
+	(*Cross)(nil),                // 65: monolith.events.model.v1.Cross
+	(*Attention)(nil),            // 66: monolith.events.model.v1.Attention
+	(*Gru)(nil),                  // 67: monolith.events.model.v1.Gru
+	(*Augru)(nil),                // 68: monolith.events.model.v1.Augru
+	(*Mmoe)(nil),                 // 69: monolith.events.model.v1.Mmoe
+	(*Ple)(nil),                  // 70: monolith.events.model.v1.Ple
+	(*Norm)(nil),                 // 71: monolith.events.model.v1.Norm
+	(*Activate)(nil),             // 72: monolith.events.model.v1.Activate
+	(*Pool)(nil),                 // 73: monolith.events.model.v1.Pool
+	(*Label)(nil),                // 74: monolith.events.model.v1.Label
+	(*SampleRule_Keep)(nil),      // 75: monolith.events.model.v1.SampleRule.Keep
+	(*SampleRule_Drop)(nil),      // 76: monolith.events.model.v1.SampleRule.Drop
+	(*SampleRule_Weigh)(nil),     // 77: monolith.events.model.v1.SampleRule.Weigh
+	(*SampleRule_Negatives)(nil), // 78: monolith.events.model.v1.SampleRule.Negatives
 }
 var file_events_model_spec_proto_depIdxs = []int32{
 	12, // 0: monolith.events.model.v1.ModelSpec.features:type_name -> monolith.events.model.v1.Feature
@@ -6151,79 +6268,80 @@ var file_events_model_spec_proto_depIdxs = []int32{
 	75, // 24: monolith.events.model.v1.SampleRule.keep:type_name -> monolith.events.model.v1.SampleRule.Keep
 	76, // 25: monolith.events.model.v1.SampleRule.drop:type_name -> monolith.events.model.v1.SampleRule.Drop
 	77, // 26: monolith.events.model.v1.SampleRule.weigh:type_name -> monolith.events.model.v1.SampleRule.Weigh
-	31, // 27: monolith.events.model.v1.Group.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	23, // 28: monolith.events.model.v1.Group.learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	47, // 29: monolith.events.model.v1.Group.initializer:type_name -> monolith.events.model.v1.Initializer
-	31, // 30: monolith.events.model.v1.Table.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	47, // 31: monolith.events.model.v1.Table.initializer:type_name -> monolith.events.model.v1.Initializer
-	22, // 32: monolith.events.model.v1.Table.segments:type_name -> monolith.events.model.v1.Segment
-	52, // 33: monolith.events.model.v1.Table.compressor:type_name -> monolith.events.model.v1.Compressor
-	23, // 34: monolith.events.model.v1.Table.learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	25, // 35: monolith.events.model.v1.Table.expire:type_name -> monolith.events.model.v1.Expire
-	27, // 36: monolith.events.model.v1.Table.admission:type_name -> monolith.events.model.v1.Admission
-	31, // 37: monolith.events.model.v1.Segment.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	47, // 38: monolith.events.model.v1.Segment.initializer:type_name -> monolith.events.model.v1.Initializer
-	52, // 39: monolith.events.model.v1.Segment.compressor:type_name -> monolith.events.model.v1.Compressor
-	23, // 40: monolith.events.model.v1.Segment.learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	24, // 41: monolith.events.model.v1.LearningRate.polynomial_decay:type_name -> monolith.events.model.v1.PolynomialDecay
-	26, // 42: monolith.events.model.v1.Expire.slots:type_name -> monolith.events.model.v1.SlotDays
-	29, // 43: monolith.events.model.v1.Admission.sliding_counter:type_name -> monolith.events.model.v1.SlidingCounter
-	30, // 44: monolith.events.model.v1.Admission.probabilistic:type_name -> monolith.events.model.v1.Probabilistic
-	28, // 45: monolith.events.model.v1.Admission.slots:type_name -> monolith.events.model.v1.SlotThreshold
-	32, // 46: monolith.events.model.v1.Optimizer.adagrad:type_name -> monolith.events.model.v1.Adagrad
-	33, // 47: monolith.events.model.v1.Optimizer.sgd:type_name -> monolith.events.model.v1.Sgd
-	34, // 48: monolith.events.model.v1.Optimizer.ftrl:type_name -> monolith.events.model.v1.Ftrl
-	35, // 49: monolith.events.model.v1.Optimizer.dynamic_wd_adagrad:type_name -> monolith.events.model.v1.DynamicWdAdagrad
-	36, // 50: monolith.events.model.v1.Optimizer.adadelta:type_name -> monolith.events.model.v1.Adadelta
-	37, // 51: monolith.events.model.v1.Optimizer.adam:type_name -> monolith.events.model.v1.Adam
-	38, // 52: monolith.events.model.v1.Optimizer.amsgrad:type_name -> monolith.events.model.v1.Amsgrad
-	39, // 53: monolith.events.model.v1.Optimizer.momentum:type_name -> monolith.events.model.v1.Momentum
-	40, // 54: monolith.events.model.v1.Optimizer.moving_average:type_name -> monolith.events.model.v1.MovingAverage
-	41, // 55: monolith.events.model.v1.Optimizer.rmsprop:type_name -> monolith.events.model.v1.Rmsprop
-	42, // 56: monolith.events.model.v1.Optimizer.rmspropv2:type_name -> monolith.events.model.v1.RmspropV2
-	43, // 57: monolith.events.model.v1.Optimizer.dc:type_name -> monolith.events.model.v1.Dc
-	44, // 58: monolith.events.model.v1.Optimizer.group_ftrl:type_name -> monolith.events.model.v1.GroupFtrl
-	45, // 59: monolith.events.model.v1.Optimizer.batch_softmax:type_name -> monolith.events.model.v1.BatchSoftmax
-	46, // 60: monolith.events.model.v1.Optimizer.group_adagrad:type_name -> monolith.events.model.v1.GroupAdagrad
-	31, // 61: monolith.events.model.v1.Dc.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	48, // 62: monolith.events.model.v1.Initializer.zeros:type_name -> monolith.events.model.v1.Zeros
-	49, // 63: monolith.events.model.v1.Initializer.random_uniform:type_name -> monolith.events.model.v1.RandomUniform
-	50, // 64: monolith.events.model.v1.Initializer.ones:type_name -> monolith.events.model.v1.Ones
-	51, // 65: monolith.events.model.v1.Initializer.constants:type_name -> monolith.events.model.v1.Constants
-	53, // 66: monolith.events.model.v1.Compressor.fp32:type_name -> monolith.events.model.v1.Fp32
-	54, // 67: monolith.events.model.v1.Compressor.fp16:type_name -> monolith.events.model.v1.Fp16
-	55, // 68: monolith.events.model.v1.Compressor.fixed_r8:type_name -> monolith.events.model.v1.FixedR8
-	56, // 69: monolith.events.model.v1.Compressor.one_bit:type_name -> monolith.events.model.v1.OneBit
-	0,  // 70: monolith.events.model.v1.DenseLayer.activation:type_name -> monolith.events.model.v1.Activation
-	2,  // 71: monolith.events.model.v1.DenseLayer.compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
-	58, // 72: monolith.events.model.v1.DenseLayer.kernel_regularizer:type_name -> monolith.events.model.v1.Regularizer
-	58, // 73: monolith.events.model.v1.DenseLayer.bias_regularizer:type_name -> monolith.events.model.v1.Regularizer
-	58, // 74: monolith.events.model.v1.DenseLayer.activity_regularizer:type_name -> monolith.events.model.v1.Regularizer
-	59, // 75: monolith.events.model.v1.DenseLayer.mlp:type_name -> monolith.events.model.v1.Mlp
-	60, // 76: monolith.events.model.v1.DenseLayer.add:type_name -> monolith.events.model.v1.AddLayer
-	61, // 77: monolith.events.model.v1.DenseLayer.mul:type_name -> monolith.events.model.v1.MulLayer
-	62, // 78: monolith.events.model.v1.DenseLayer.dot:type_name -> monolith.events.model.v1.Dot
-	63, // 79: monolith.events.model.v1.DenseLayer.fm:type_name -> monolith.events.model.v1.Fm
-	64, // 80: monolith.events.model.v1.DenseLayer.ffm:type_name -> monolith.events.model.v1.Ffm
-	65, // 81: monolith.events.model.v1.DenseLayer.cross:type_name -> monolith.events.model.v1.Cross
-	66, // 82: monolith.events.model.v1.DenseLayer.attention:type_name -> monolith.events.model.v1.Attention
-	67, // 83: monolith.events.model.v1.DenseLayer.gru:type_name -> monolith.events.model.v1.Gru
-	68, // 84: monolith.events.model.v1.DenseLayer.augru:type_name -> monolith.events.model.v1.Augru
-	69, // 85: monolith.events.model.v1.DenseLayer.mmoe:type_name -> monolith.events.model.v1.Mmoe
-	70, // 86: monolith.events.model.v1.DenseLayer.ple:type_name -> monolith.events.model.v1.Ple
-	71, // 87: monolith.events.model.v1.DenseLayer.norm:type_name -> monolith.events.model.v1.Norm
-	72, // 88: monolith.events.model.v1.DenseLayer.activate:type_name -> monolith.events.model.v1.Activate
-	73, // 89: monolith.events.model.v1.DenseLayer.pool:type_name -> monolith.events.model.v1.Pool
-	0,  // 90: monolith.events.model.v1.Mlp.activation:type_name -> monolith.events.model.v1.Activation
-	0,  // 91: monolith.events.model.v1.Attention.activation:type_name -> monolith.events.model.v1.Activation
-	9,  // 92: monolith.events.model.v1.Norm.type:type_name -> monolith.events.model.v1.Norm.Type
-	10, // 93: monolith.events.model.v1.Pool.type:type_name -> monolith.events.model.v1.Pool.Type
-	8,  // 94: monolith.events.model.v1.SampleRule.Drop.correction:type_name -> monolith.events.model.v1.SampleRule.Correction
-	95, // [95:95] is the sub-list for method output_type
-	95, // [95:95] is the sub-list for method input_type
-	95, // [95:95] is the sub-list for extension type_name
-	95, // [95:95] is the sub-list for extension extendee
-	0,  // [0:95] is the sub-list for field type_name
+	78, // 27: monolith.events.model.v1.SampleRule.negatives:type_name -> monolith.events.model.v1.SampleRule.Negatives
+	31, // 28: monolith.events.model.v1.Group.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	23, // 29: monolith.events.model.v1.Group.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	47, // 30: monolith.events.model.v1.Group.initializer:type_name -> monolith.events.model.v1.Initializer
+	31, // 31: monolith.events.model.v1.Table.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	47, // 32: monolith.events.model.v1.Table.initializer:type_name -> monolith.events.model.v1.Initializer
+	22, // 33: monolith.events.model.v1.Table.segments:type_name -> monolith.events.model.v1.Segment
+	52, // 34: monolith.events.model.v1.Table.compressor:type_name -> monolith.events.model.v1.Compressor
+	23, // 35: monolith.events.model.v1.Table.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	25, // 36: monolith.events.model.v1.Table.expire:type_name -> monolith.events.model.v1.Expire
+	27, // 37: monolith.events.model.v1.Table.admission:type_name -> monolith.events.model.v1.Admission
+	31, // 38: monolith.events.model.v1.Segment.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	47, // 39: monolith.events.model.v1.Segment.initializer:type_name -> monolith.events.model.v1.Initializer
+	52, // 40: monolith.events.model.v1.Segment.compressor:type_name -> monolith.events.model.v1.Compressor
+	23, // 41: monolith.events.model.v1.Segment.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	24, // 42: monolith.events.model.v1.LearningRate.polynomial_decay:type_name -> monolith.events.model.v1.PolynomialDecay
+	26, // 43: monolith.events.model.v1.Expire.slots:type_name -> monolith.events.model.v1.SlotDays
+	29, // 44: monolith.events.model.v1.Admission.sliding_counter:type_name -> monolith.events.model.v1.SlidingCounter
+	30, // 45: monolith.events.model.v1.Admission.probabilistic:type_name -> monolith.events.model.v1.Probabilistic
+	28, // 46: monolith.events.model.v1.Admission.slots:type_name -> monolith.events.model.v1.SlotThreshold
+	32, // 47: monolith.events.model.v1.Optimizer.adagrad:type_name -> monolith.events.model.v1.Adagrad
+	33, // 48: monolith.events.model.v1.Optimizer.sgd:type_name -> monolith.events.model.v1.Sgd
+	34, // 49: monolith.events.model.v1.Optimizer.ftrl:type_name -> monolith.events.model.v1.Ftrl
+	35, // 50: monolith.events.model.v1.Optimizer.dynamic_wd_adagrad:type_name -> monolith.events.model.v1.DynamicWdAdagrad
+	36, // 51: monolith.events.model.v1.Optimizer.adadelta:type_name -> monolith.events.model.v1.Adadelta
+	37, // 52: monolith.events.model.v1.Optimizer.adam:type_name -> monolith.events.model.v1.Adam
+	38, // 53: monolith.events.model.v1.Optimizer.amsgrad:type_name -> monolith.events.model.v1.Amsgrad
+	39, // 54: monolith.events.model.v1.Optimizer.momentum:type_name -> monolith.events.model.v1.Momentum
+	40, // 55: monolith.events.model.v1.Optimizer.moving_average:type_name -> monolith.events.model.v1.MovingAverage
+	41, // 56: monolith.events.model.v1.Optimizer.rmsprop:type_name -> monolith.events.model.v1.Rmsprop
+	42, // 57: monolith.events.model.v1.Optimizer.rmspropv2:type_name -> monolith.events.model.v1.RmspropV2
+	43, // 58: monolith.events.model.v1.Optimizer.dc:type_name -> monolith.events.model.v1.Dc
+	44, // 59: monolith.events.model.v1.Optimizer.group_ftrl:type_name -> monolith.events.model.v1.GroupFtrl
+	45, // 60: monolith.events.model.v1.Optimizer.batch_softmax:type_name -> monolith.events.model.v1.BatchSoftmax
+	46, // 61: monolith.events.model.v1.Optimizer.group_adagrad:type_name -> monolith.events.model.v1.GroupAdagrad
+	31, // 62: monolith.events.model.v1.Dc.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	48, // 63: monolith.events.model.v1.Initializer.zeros:type_name -> monolith.events.model.v1.Zeros
+	49, // 64: monolith.events.model.v1.Initializer.random_uniform:type_name -> monolith.events.model.v1.RandomUniform
+	50, // 65: monolith.events.model.v1.Initializer.ones:type_name -> monolith.events.model.v1.Ones
+	51, // 66: monolith.events.model.v1.Initializer.constants:type_name -> monolith.events.model.v1.Constants
+	53, // 67: monolith.events.model.v1.Compressor.fp32:type_name -> monolith.events.model.v1.Fp32
+	54, // 68: monolith.events.model.v1.Compressor.fp16:type_name -> monolith.events.model.v1.Fp16
+	55, // 69: monolith.events.model.v1.Compressor.fixed_r8:type_name -> monolith.events.model.v1.FixedR8
+	56, // 70: monolith.events.model.v1.Compressor.one_bit:type_name -> monolith.events.model.v1.OneBit
+	0,  // 71: monolith.events.model.v1.DenseLayer.activation:type_name -> monolith.events.model.v1.Activation
+	2,  // 72: monolith.events.model.v1.DenseLayer.compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
+	58, // 73: monolith.events.model.v1.DenseLayer.kernel_regularizer:type_name -> monolith.events.model.v1.Regularizer
+	58, // 74: monolith.events.model.v1.DenseLayer.bias_regularizer:type_name -> monolith.events.model.v1.Regularizer
+	58, // 75: monolith.events.model.v1.DenseLayer.activity_regularizer:type_name -> monolith.events.model.v1.Regularizer
+	59, // 76: monolith.events.model.v1.DenseLayer.mlp:type_name -> monolith.events.model.v1.Mlp
+	60, // 77: monolith.events.model.v1.DenseLayer.add:type_name -> monolith.events.model.v1.AddLayer
+	61, // 78: monolith.events.model.v1.DenseLayer.mul:type_name -> monolith.events.model.v1.MulLayer
+	62, // 79: monolith.events.model.v1.DenseLayer.dot:type_name -> monolith.events.model.v1.Dot
+	63, // 80: monolith.events.model.v1.DenseLayer.fm:type_name -> monolith.events.model.v1.Fm
+	64, // 81: monolith.events.model.v1.DenseLayer.ffm:type_name -> monolith.events.model.v1.Ffm
+	65, // 82: monolith.events.model.v1.DenseLayer.cross:type_name -> monolith.events.model.v1.Cross
+	66, // 83: monolith.events.model.v1.DenseLayer.attention:type_name -> monolith.events.model.v1.Attention
+	67, // 84: monolith.events.model.v1.DenseLayer.gru:type_name -> monolith.events.model.v1.Gru
+	68, // 85: monolith.events.model.v1.DenseLayer.augru:type_name -> monolith.events.model.v1.Augru
+	69, // 86: monolith.events.model.v1.DenseLayer.mmoe:type_name -> monolith.events.model.v1.Mmoe
+	70, // 87: monolith.events.model.v1.DenseLayer.ple:type_name -> monolith.events.model.v1.Ple
+	71, // 88: monolith.events.model.v1.DenseLayer.norm:type_name -> monolith.events.model.v1.Norm
+	72, // 89: monolith.events.model.v1.DenseLayer.activate:type_name -> monolith.events.model.v1.Activate
+	73, // 90: monolith.events.model.v1.DenseLayer.pool:type_name -> monolith.events.model.v1.Pool
+	0,  // 91: monolith.events.model.v1.Mlp.activation:type_name -> monolith.events.model.v1.Activation
+	0,  // 92: monolith.events.model.v1.Attention.activation:type_name -> monolith.events.model.v1.Activation
+	9,  // 93: monolith.events.model.v1.Norm.type:type_name -> monolith.events.model.v1.Norm.Type
+	10, // 94: monolith.events.model.v1.Pool.type:type_name -> monolith.events.model.v1.Pool.Type
+	8,  // 95: monolith.events.model.v1.SampleRule.Drop.correction:type_name -> monolith.events.model.v1.SampleRule.Correction
+	96, // [96:96] is the sub-list for method output_type
+	96, // [96:96] is the sub-list for method input_type
+	96, // [96:96] is the sub-list for extension type_name
+	96, // [96:96] is the sub-list for extension extendee
+	0,  // [0:96] is the sub-list for field type_name
 }
 
 func init() { file_events_model_spec_proto_init() }
@@ -6236,6 +6354,7 @@ func file_events_model_spec_proto_init() {
 		(*SampleRule_Keep_)(nil),
 		(*SampleRule_Drop_)(nil),
 		(*SampleRule_Weigh_)(nil),
+		(*SampleRule_Negatives_)(nil),
 	}
 	file_events_model_spec_proto_msgTypes[7].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[12].OneofWrappers = []any{
@@ -6311,13 +6430,14 @@ func file_events_model_spec_proto_init() {
 	file_events_model_spec_proto_msgTypes[48].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[55].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[65].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[67].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_model_spec_proto_rawDesc), len(file_events_model_spec_proto_rawDesc)),
 			NumEnums:      11,
-			NumMessages:   67,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -76,6 +76,11 @@ type Decoder struct {
 	dropped []int   // by rule, of this record
 	factor  float64 // by which the sample counts
 
+	pool     *Pool          // nil: no negatives are made
+	drawing  []int          // rules that make some of the sample
+	negative runtime.Sample // one of them
+	met      []found        // items of this record
+
 	// Of Monolith's formats.
 	labels, weight, line int // where reserved names are found
 	parts                []part
@@ -193,6 +198,8 @@ func kept[T any](s []T, most int) []T {
 func (d *Decoder) Into(b *runtime.Batch, record []byte, from Position) error {
 	d.from, d.nth = from, 0
 	clear(d.dropped)
+	clear(d.met)
+	d.met = d.met[:0]
 	mark := b.Len()
 	d.lines = d.lines[:min(mark, len(d.lines))]
 	var err error
@@ -208,6 +215,8 @@ func (d *Decoder) Into(b *runtime.Batch, record []byte, from Position) error {
 		b.Truncate(mark)
 		d.lines = d.lines[:min(mark, len(d.lines))]
 		clear(d.dropped)
+	} else if d.pool != nil {
+		d.pool.put(from.Offset, d.met, d.rules)
 	}
 	return err
 }

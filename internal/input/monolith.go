@@ -111,6 +111,7 @@ func (d *Decoder) sampleInto(b *runtime.Batch, message []byte, read func([]byte)
 // addTo adds the sample that was found, unless a rule drops it or there is an error, which it completes.
 func (d *Decoder) addTo(b *runtime.Batch, err error) error {
 	learnt := true
+	d.drawing = d.drawing[:0]
 	if err == nil && len(d.rules) > 0 {
 		learnt, err = d.sifts()
 	}
@@ -119,7 +120,10 @@ func (d *Decoder) addTo(b *runtime.Batch, err error) error {
 	}
 	if err == nil && learnt {
 		d.weigh()
-		if err = b.Add(d.sample); err == nil && d.options.Lines {
+		if err = d.negate(b); err == nil {
+			err = b.Add(d.sample)
+		}
+		if err == nil && d.options.Lines {
 			d.lines = append(d.lines, d.readLine())
 		}
 	}

@@ -24,6 +24,8 @@ type rule struct {
 	rate   float64 // share that is dropped of what does
 	factor float64 // by which the rest of it counts
 	key    uint64  // of its draws
+
+	negatives *negatives // nil: it makes none
 }
 
 // condition is one of a rule's, about a declared field or, where that is -1, a task's label.
@@ -55,6 +57,8 @@ func (d *Decoder) ready(tasks []*model.Task) {
 			}
 		case *model.SampleRule_Weigh_:
 			made.factor = a.Weigh.GetWeight()
+		case *model.SampleRule_Negatives_:
+			made.negatives = d.negativesOf(a.Negatives)
 		}
 		for _, w := range r.GetWhere() {
 			made.where = append(made.where, d.condition(w, tasks))
@@ -133,6 +137,9 @@ func (d *Decoder) sifts() (bool, error) {
 		}
 		if meets {
 			d.factor *= r.factor
+		}
+		if meets && r.negatives != nil && d.pool != nil {
+			d.drawing = append(d.drawing, i)
 		}
 	}
 	return true, nil

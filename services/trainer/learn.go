@@ -44,6 +44,7 @@ func (l *learner) learn(soft, hard context.Context, st *work) error {
 	}
 	l.steps++
 	l.lag.Learnt(st.At.To)
+	l.ring.pool.Trim(st.At.To)
 	l.s.dense.Learnt()
 	l.s.env.Health.OK(l.named("learning"))
 	l.s.m.learnt(st.Step, res, time.Since(st.begin))

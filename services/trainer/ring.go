@@ -7,6 +7,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/services/trainer/shards"
 	"github.com/monolith-go/monolith/services/trainer/step"
@@ -21,7 +22,10 @@ import (
 // no other step of the partition, changes in them: without the look-up ahead it lacks nothing. It is applied
 // after the answer to the one before. A step that is refused ends the ring: those behind it have
 // changed nothing, and their records are read again from where the shards stand.
-type ring struct{ steps [3]*work }
+type ring struct {
+	steps [3]*work
+	pool  *input.Pool // of the partition
+}
 
 // work is a step, and how far the learner is with it.
 type work struct {
@@ -51,8 +55,10 @@ func (w *work) end() {
 
 // newRing makes the memory of a partition's steps.
 func newRing(e *step.Engine) (r ring) {
+	r.pool = input.NewPool()
 	for i := range r.steps {
 		r.steps[i] = &work{Step: e.NewStep()}
+		r.steps[i].Draw(r.pool)
 	}
 	return r
 }
@@ -62,6 +68,9 @@ func (l *learner) learnFrom(soft, hard context.Context, pos shards.Position) err
 	take, learn := l.unordered, l.halving
 	if l.s.cfg.Deterministic {
 		take, learn = l.inTurns, l.sifted
+	}
+	if err := l.fill(soft, pos); err != nil {
+		return err
 	}
 	o, err := take(soft, pos)
 	if err != nil {

@@ -24,7 +24,7 @@ type Report struct {
 	Variables  []Variable `json:"variables"`
 	Tasks      []string   `json:"tasks"`
 	Added      []string   `json:"added,omitempty"` // losses of layers
-	Parameters int        `json:"parameters"` // of all variables
+	Parameters int        `json:"parameters"`      // of all variables
 }
 
 // The parts of a report.

@@ -19,7 +19,7 @@ func reweighted(spec *model.ModelSpec) bool {
 }
 
 func reweighs(r *model.SampleRule) bool {
-	return r.GetWeigh() != nil || r.GetDrop().GetCorrection() == model.SampleRule_WEIGHT
+	return r.GetWeigh() != nil || r.GetNegatives() != nil && NegativesOf(r.GetNegatives()).Weight != 1 || r.GetDrop().GetCorrection() == model.SampleRule_WEIGHT
 }
 
 // DropRate is the share of its samples that a rule drops: all where it says none.
@@ -57,6 +57,9 @@ func (c *complaints) sampleRules(spec *model.ModelSpec) {
 			c.condition(fmt.Sprintf("%s, condition %d,", what, k+1), w, tasks)
 		}
 		c.action(what, r)
+		if n := r.GetNegatives(); n != nil {
+			c.negatives(what, spec, n)
+		}
 		if reweighs(r) && inBatch != "" {
 			c.add("%s changes what samples count, and task %q compares the samples of a batch with one another, whatever they count: keep or drop samples alone", what, inBatch)
 		}
@@ -91,8 +94,9 @@ func (c *complaints) action(what string, r *model.SampleRule) {
 		if w := a.Weigh.GetWeight(); !(w > 0 && w <= math.MaxFloat32) {
 			c.add("%s has the weight %g: give a finite number above 0", what, w)
 		}
+	case *model.SampleRule_Negatives_:
 	default:
-		c.add("%s does nothing: give it keep, drop or weigh", what)
+		c.add("%s does nothing: give it keep, drop, weigh or negatives", what)
 	}
 }
 

@@ -34,6 +34,16 @@ func TestSampleRules(t *testing.T) {
 		{`{"where":[{"field":"c","startsWith":["a"],"in":["b"]}],"keep":{}}`, "both starts_with or ends_with and values"},
 		{`{"where":[{"field":"c","endsWith":["a"],"below":3}],"keep":{}}`, "both starts_with or ends_with and values"},
 		{`{"where":[{"field":"c","startsWith":["a"],"endsWith":["b"]}],"keep":{}}`, "both starts_with and ends_with"},
+		{`{"where":[{"label":"score","atLeast":0.5}],"negatives":{"count":4,"item":["movie"]}}`, ""},
+		{`{"negatives":{"count":4,"item":["movie"],"records":100,"items":50,"start":0,"weight":0.25}}`, ""},
+		{`{"negatives":{"item":["movie"]}}`, "has negatives with count 0: give 1 to 64"},
+		{`{"negatives":{"count":1,"item":["movie"],"records":0}}`, "with records 0: give 1 to 1048576"},
+		{`{"negatives":{"count":1,"item":["movie"],"items":10,"start":10}}`, "with start 10: give 0 to 9"},
+		{`{"negatives":{"count":1,"item":["movie"],"weight":-1}}`, "of the weight -1"},
+		{`{"negatives":{"count":1}}`, "negatives without an item: name its features"},
+		{`{"negatives":{"count":1,"item":["film"]}}`, `negatives of "film", which is no feature or float`},
+		{`{"negatives":{"count":1,"item":["movie","movie"]}}`, `negatives of "movie" twice`},
+		{`{"negatives":{"count":1,"item":["movie","user"]}}`, "keep nothing of their sample"},
 		{`{}`, `sample rule "rule 1" does nothing`},
 		{`{"keep":{}}`, "keeps every sample"},
 		{`{"drop":{}}`, "drops every sample"},
@@ -78,7 +88,7 @@ func TestSampleRules(t *testing.T) {
 // losses that compare samples do not have.
 func TestSampleRulesThatWeigh(t *testing.T) {
 	plain := modelspec.MovieRanking()
-	for text, weighted := range map[string]bool{`{"drop":{"rate":0.5}}`: false, `{"drop":{"rate":0.5,"correction":"WEIGHT"}}`: true, `{"weigh":{"weight":2}}`: true} {
+	for text, weighted := range map[string]bool{`{"drop":{"rate":0.5}}`: false, `{"drop":{"rate":0.5,"correction":"WEIGHT"}}`: true, `{"weigh":{"weight":2}}`: true, `{"negatives":{"count":1,"item":["movie"]}}`: false, `{"negatives":{"count":1,"item":["movie"],"weight":0.5}}`: true} {
 		spec := modelspec.MovieRanking()
 		spec.SampleRules = append(spec.SampleRules, sampleRule(t, text))
 		spec = modelspec.Normalize(spec)

@@ -46,7 +46,7 @@ func TestLossesOfLayers(t *testing.T) {
 				results, dense = append(results, r), append(dense, b.Dense)
 			}
 			a, b := results[0], results[1]
-			if !slices.Equal(bitsOf(a.Scores[0]), bitsOf(b.Scores[0])) || a.Losses[0] != b.Losses[0] || a.Added != nil && len(a.Added) > 0 {
+			if !slices.Equal(bitsOf(a.Scores[0]), bitsOf(b.Scores[0])) || a.Losses[0] != b.Losses[0] || len(a.Added) > 0 {
 				t.Errorf("%+v, without losses of layers %+v", b, a)
 			}
 			once := 1.0

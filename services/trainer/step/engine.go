@@ -41,13 +41,14 @@ func New(spec *model.ModelSpec, shards, batch int) (*Engine, error) {
 	if err := modelspec.Trainable(spec); err != nil {
 		return nil, err
 	}
-	if reads := modelspec.Reads(spec); batch*reads > rowwire.MaxIDs {
+	samples := batch * modelspec.Samples(spec)
+	if reads := modelspec.Reads(spec) * modelspec.Samples(spec); batch*reads > rowwire.MaxIDs {
 		return nil, fmt.Errorf("a batch of %d records that read %d rows each has more than %d ids: lower --batch", batch, reads, rowwire.MaxIDs)
 	}
-	if bytes := modelspec.StepBytes(spec, batch); bytes > modelspec.MaxStepBytes {
+	if bytes := modelspec.StepBytes(spec, samples); bytes > modelspec.MaxStepBytes {
 		return nil, fmt.Errorf("a step of %d records takes up to %d bytes, %d are sent at once: lower --batch", batch, bytes, modelspec.MaxStepBytes)
 	}
-	r, err := runtime.New(spec, shards, max(batch, MaxBatch)) // a record may hold several samples
+	r, err := runtime.New(spec, shards, max(samples, MaxBatch)) // a record may hold several samples
 	if err != nil {
 		return nil, err
 	}

@@ -48,6 +48,24 @@ func (e *Engine) NewStep() *Step {
 	}
 }
 
+// Draw has negatives drawn from the pool of the step's partition.
+func (s *Step) Draw(from *input.Pool) { s.input.Draw(from) }
+
+// remember reads records that no batch has room for, so that those behind them draw what they would draw otherwise.
+func (s *Step) remember(recs []kafka.Record, latest time.Time) {
+	if modelspec.PoolRecords(s.Engine.Spec()) == 0 {
+		return
+	}
+	for _, r := range recs {
+		if r.Time.After(latest) {
+			continue
+		}
+		s.Batch.Reset()
+		_ = s.input.Into(s.Batch, r.Value, input.Position{Partition: r.Partition, Offset: r.Offset}) // told when it is learnt
+	}
+	s.Batch.Reset()
+}
+
 // Rejected is a record that cannot be learnt, and why.
 type Rejected struct {
 	Record kafka.Record
@@ -94,6 +112,7 @@ func (s *Step) read(of Span) error {
 		switch err := s.input.Into(s.Batch, r.Value, input.Position{Partition: r.Partition, Offset: r.Offset}); {
 		case errors.Is(err, runtime.ErrFull):
 			s.Fitted = i
+			s.remember(of.Recs[i:], latest)
 			return fmt.Errorf("record %d: %w: %w", r.Offset, ErrTooLarge, err)
 		case err != nil:
 			s.Bad = append(s.Bad, Rejected{r, err.Error()})

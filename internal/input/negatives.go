@@ -1,0 +1,96 @@
+package input
+
+import (
+	"math"
+	"slices"
+
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/kernels/table"
+)
+
+// negatives is what a rule says of them: which features and floats of the spec are an item's.
+type negatives struct {
+	modelspec.Negatives
+	features, floats []int
+}
+
+// negativesOf makes a rule's ready.
+func (d *Decoder) negativesOf(n *model.SampleRule_Negatives) *negatives {
+	made := &negatives{Negatives: modelspec.NegativesOf(n)}
+	for _, word := range n.GetItem() {
+		if i := slices.IndexFunc(d.spec.GetFeatures(), func(f *model.Feature) bool { return f.GetName() == word }); i >= 0 {
+			made.features = append(made.features, i)
+		}
+		if i := slices.IndexFunc(d.spec.GetFloats(), func(f *model.Float) bool { return f.GetName() == word }); i >= 0 {
+			made.floats = append(made.floats, i)
+		}
+	}
+	return made
+}
+
+// Draw has negatives drawn from a pool: of the samples' partition, and filled by it. A decoder without a pool
+// makes none.
+func (d *Decoder) Draw(from *Pool) { d.pool = from }
+
+// negate adds, for each rule that the sample that was made meets, copies of it with other items, and notes its own
+// item for the records that come.
+func (d *Decoder) negate(b *runtime.Batch) error {
+	for _, i := range d.drawing {
+		r := &d.rules[i]
+		n := r.negatives
+		ids := d.sample.IDs[n.features[0]]
+		if len(ids) == 0 {
+			continue // it has no item
+		}
+		key := table.Key(table.Key(r.key, "", int64(d.from.Partition)), "", d.from.Offset)
+		for k := range n.Count {
+			other, ok := d.pool.draw(i, d.from.Offset, ids[0], table.Key(key, "", int64(d.nth)*modelspec.MaxNegatives+int64(k)))
+			if !ok {
+				break
+			}
+			if err := d.copy(b, n, &other); err != nil {
+				return err
+			}
+		}
+		d.met = append(d.met, found{i, d.itemOf(n)})
+	}
+	return nil
+}
+
+// copy adds the sample with another item, which it is not known to have chosen.
+func (d *Decoder) copy(b *runtime.Batch, n *negatives, other *pooledItem) error {
+	s := &d.negative
+	s.IDs, s.Floats = append(s.IDs[:0], d.sample.IDs...), append(s.Floats[:0], d.sample.Floats...)
+	for i, f := range n.features {
+		s.IDs[f] = other.ids[i]
+	}
+	for i, f := range n.floats {
+		s.Floats[f] = other.floats[i]
+	}
+	s.Labels, s.Weights = append(s.Labels[:0], d.sample.Labels...), append(s.Weights[:0], d.sample.Weights...)
+	clear(s.Labels)
+	for i, w := range s.Weights {
+		s.Weights[i] = float32(min(float64(w)*n.Weight, math.MaxFloat32))
+	}
+	if err := b.Add(*s); err != nil {
+		return err
+	}
+	if d.options.Lines {
+		d.lines = append(d.lines, d.readLine())
+	}
+	return nil
+}
+
+// itemOf is that of the sample that was made, which it outlives.
+func (d *Decoder) itemOf(n *negatives) pooledItem {
+	made := pooledItem{key: d.sample.IDs[n.features[0]][0]}
+	for _, f := range n.features {
+		made.ids = append(made.ids, slices.Clone(d.sample.IDs[f]))
+	}
+	for _, f := range n.floats {
+		made.floats = append(made.floats, slices.Clone(d.sample.Floats[f]))
+	}
+	return made
+}

@@ -1,0 +1,134 @@
+package input
+
+import (
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/kernels/table"
+)
+
+// Pool is the items of a partition from which negatives are drawn, for each rule of the model that makes some. It
+// is asked as of an offset: what is drawn for a record follows from those before it, within the rule's reach, whatever
+// was read besides. So it is the fold of a window of the log, and whoever reads that window has the same pool. It may
+// be used by several decoders at once.
+type Pool struct {
+	mu    sync.Mutex // guards all below
+	seen  int64      // records below this offset are in it
+	rules map[int]*pooled
+}
+
+// pooled is the items of one rule, in the order of their offsets.
+type pooled struct {
+	modelspec.Negatives
+	items  []pooledItem
+	newest map[int64]int // by key: where it is in items, counted from the first item there ever was
+	gone   int           // items dropped before the first
+}
+
+// pooledItem is one occurrence of an item. It never changes but for next.
+type pooledItem struct {
+	offset, key int64
+	next        int64 // the offset of its next occurrence
+	ids         [][]int64
+	floats      [][]float32
+}
+
+// tries bounds how often one negative is drawn before an item is taken that has come again since.
+const tries = 1000
+
+// NewPool returns an empty pool.
+func NewPool() *Pool { return &Pool{rules: map[int]*pooled{}} }
+
+// Reset forgets everything.
+func (p *Pool) Reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = 0
+	clear(p.rules)
+}
+
+// Trim forgets what records from offset on cannot draw.
+func (p *Pool) Trim(offset int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.rules {
+		n := r.from(offset - r.Records)
+		if 2*n < len(r.items) { // so that each item is moved at most once
+			continue
+		}
+		for i := range n {
+			if key := r.items[i].key; r.newest[key] == r.gone+i {
+				delete(r.newest, key)
+			}
+		}
+		r.items, r.gone = append([]pooledItem(nil), r.items[n:]...), r.gone+n
+	}
+}
+
+// found is an item of a sample, before its record is whole.
+type found struct {
+	rule int
+	pooledItem
+}
+
+// put takes a record's items, unless it is in the pool already.
+func (p *Pool) put(offset int64, all []found, rules []rule) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if offset < p.seen {
+		return
+	}
+	p.seen = offset + 1
+	for _, f := range all {
+		r := p.rules[f.rule]
+		if r == nil {
+			r = &pooled{Negatives: rules[f.rule].negatives.Negatives, newest: map[int64]int{}}
+			p.rules[f.rule] = r
+		}
+		if at, ok := r.newest[f.key]; ok {
+			r.items[at-r.gone].next = offset
+		}
+		r.newest[f.key] = r.gone + len(r.items)
+		f.offset, f.next = offset, math.MaxInt64
+		r.items = append(r.items, f.pooledItem)
+	}
+}
+
+// draw returns the nth other item for a sample whose own has a key; ok is false where there are too few.
+func (p *Pool) draw(rule int, offset, own int64, key uint64) (item pooledItem, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.rules[rule]
+	if r == nil {
+		return item, false
+	}
+	end := r.from(offset)
+	begin := max(r.from(offset-r.Records), end-r.Items)
+	if end-begin <= r.Start {
+		return item, false
+	}
+	for try := range tries {
+		one := r.items[begin+int(table.Key(key, "", int64(try))%uint64(end-begin))]
+		if one.key == own {
+			continue
+		}
+		item, ok = one, true
+		if one.next >= offset { // each item once, however often it came
+			return item, true
+		}
+	}
+	return item, ok
+}
+
+// from is where items of offset or later begin.
+func (r *pooled) from(offset int64) int {
+	at, _ := slices.BinarySearchFunc(r.items, offset, func(i pooledItem, offset int64) int {
+		if i.offset < offset {
+			return -1
+		}
+		return 1
+	})
+	return at
+}

@@ -1,0 +1,89 @@
+package trainer
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
+	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
+)
+
+// drawnMovies are the movies whose rows a job with negatives changes, by partition and offset: it learns each record
+// by itself, and is stopped and begun again by another trainer as often as is said.
+func drawnMovies(t *testing.T, deterministic bool, stops int) map[[2]int64][]int64 {
+	w := newWorld(t, 2, 1)
+	spec := trainertest.SmallSpec()
+	spec.SampleRules = []*model.SampleRule{{
+		Name: "liked", Where: []*model.Condition{{Field: "rating", AtLeast: proto.Float64(4)}},
+		Action: &model.SampleRule_Negatives_{Negatives: &model.SampleRule_Negatives{
+			Count: 3, Item: []string{"movie"}, Records: proto.Uint64(30), Start: proto.Uint32(5),
+		}},
+	}}
+	w.append(events.Join(bzid, "model", spec.GetName()), &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})
+	var mu sync.Mutex // guards drawn
+	drawn := map[[2]int64][]int64{}
+	w.shards[0].truth = nil
+	w.shards[0].took = func(r *rowwire.ApplyRequest) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, table := range r.Tables {
+			if table.Table == "movie" {
+				drawn[[2]int64{int64(r.Partition), r.From}] = slices.Sorted(slices.Values(table.IDs))
+			}
+		}
+	}
+	const records = 160
+	cfg := w.config("a", 0)
+	cfg.Deterministic, cfg.Batch, cfg.CheckpointEvery = deterministic, 1, time.Hour
+	for part := range stops + 1 {
+		from, to := records*part/(stops+1), records*(part+1)/(stops+1)
+		var recs []kafka.Record
+		for i := from; i < to; i++ {
+			for p := range int32(2) {
+				recs = append(recs, kafka.Record{Topic: "ratings", Partition: p, Value: fmt.Appendf(nil, `{"userId":%d,"movieId":%d,"rating":%d}`, i, 1+(i*37+int(p))%101, 3+i%3)})
+			}
+		}
+		if _, err := w.writer.Write(t.Context(), recs...); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Name = fmt.Sprintf("trainer-%d", part)
+		run := w.run(cfg)
+		w.learnt(0, int64(2*to))
+		run.stop(t)
+	}
+	return drawn
+}
+
+// Whoever goes on with a partition draws for each record what the one before would have drawn: the pool is read
+// again from the records before.
+func TestNegativesOfATopic(t *testing.T) {
+	want := drawnMovies(t, true, 0)
+	several := 0
+	for _, movies := range want {
+		if len(movies) > 1 {
+			several++
+		}
+	}
+	if several < 150 {
+		t.Fatalf("%d of %d records have negatives", several, len(want))
+	}
+	for name, got := range map[string]map[[2]int64][]int64{"again": drawnMovies(t, true, 3), "out of order": drawnMovies(t, false, 2)} {
+		if !maps.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("%s: the negatives are others", name)
+			for at, movies := range want {
+				if !slices.Equal(got[at], movies) {
+					t.Errorf("at %v: %v, want %v", at, got[at], movies)
+				}
+			}
+		}
+	}
+}
