@@ -23,40 +23,42 @@ import (
 
 // Config says how large the whole is and where it lives.
 type Config struct {
-	Logs          connect.Config
-	KafkaAccess   kafka.Credentials // of brokers that are not embedded
-	Kafka         string            // brokers; "": one is embedded
-	Topics        Topics
-	Keep          Retention
-	Model         string // that the job learns; "": ModelName
-	Job           string // "": JobName
-	NoKafka       bool   // nothing is read from a topic: none is embedded or dialled
-	Dir           string // of everything that lasts
-	Shards        int    // of training and of serving
-	Replicas      int    // of each serving shard
-	Trainers      int
-	Partitions    int
-	Batch         int
-	Format        string      // of the records; "": json
-	Restore       warm.Config // the job from which a new one begins
-	Restarts      Restarts
-	Linger        time.Duration
-	Sync          time.Duration
-	Checkpoints   time.Duration
-	Processes     bool // each role is a process of its own
-	Deterministic bool
-	Health        machine.Config // how shards look at their machine
-	DumpFeatures  bool           // trainers write the features of all that they learn
-	Ports         Ports
-	NATSPort      int
-	KafkaPort     int
-	ZKPort        int
-	ZKWords       []string
-	ZKSuper       string
-	GRPCPort      int // of the entry
-	RESTPort      int
-	Spans         bool // are written to a file in Dir
-	OTLP          otlp.Config
+	Logs        connect.Config
+	KafkaAccess kafka.Credentials // of brokers that are not embedded
+	Kafka       string            // brokers; "": one is embedded
+	Topics      Topics
+	Keep        Retention
+	Model       string // that the job learns; "": ModelName
+	Job         string // "": JobName
+	NoKafka     bool   // nothing is read from a topic: none is embedded or dialled
+	Dir         string // of everything that lasts
+	Shards      int    // of training and of serving
+	Replicas    int    // of each serving shard
+	Trainers    int
+	Partitions  int
+	Batch       int
+	Format      string      // of the records; "": json
+	Restore     warm.Config // the job from which a new one begins
+	Restarts    Restarts
+	Linger      time.Duration
+	Sync        time.Duration
+	Checkpoints time.Duration
+	// CheckpointSteps is the number of steps after which a checkpoint is made, too; 0: none is.
+	CheckpointSteps int64
+	Processes       bool // each role is a process of its own
+	Deterministic   bool
+	Health          machine.Config // how shards look at their machine
+	DumpFeatures    bool           // trainers write the features of all that they learn
+	Ports           Ports
+	NATSPort        int
+	KafkaPort       int
+	ZKPort          int
+	ZKWords         []string
+	ZKSuper         string
+	GRPCPort        int // of the entry
+	RESTPort        int
+	Spans           bool // are written to a file in Dir
+	OTLP            otlp.Config
 }
 
 // Restarts say how a role that ends is started again.

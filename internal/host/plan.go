@@ -106,7 +106,7 @@ func trainerTasks(s *Stack) (tasks []Task) {
 		tasks = append(tasks, Task{Name: "trainer-" + n(i), Args: append(args,
 			"--format", cmp.Or(c.Format, input.JSON.String()), "--shards", n(c.Shards), "--dir", s.path("training", s.Config.job()),
 			"--batch", n(c.Batch), "--linger", c.Linger.String(),
-			"--checkpoint-every", c.Checkpoints.String(), "--dump-features="+strconv.FormatBool(c.DumpFeatures), "--deterministic="+strconv.FormatBool(c.Deterministic))})
+			"--checkpoint-every", c.Checkpoints.String(), "--checkpoint-steps", strconv.FormatInt(c.CheckpointSteps, 10), "--dump-features="+strconv.FormatBool(c.DumpFeatures), "--deterministic="+strconv.FormatBool(c.Deterministic))})
 	}
 	return tasks
 }

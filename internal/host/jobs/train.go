@@ -29,28 +29,29 @@ import (
 // Train learns files of records with everything in one process, and ends with them.
 type Train struct {
 	Data
-	Spec          string
-	Dir           string
-	BZID          string
-	Level         string
-	Shards        int
-	Trainers      int
-	Partitions    int
-	Epochs        int
-	Steps         int64
-	MaxSteps      int64
-	Checkpoints   time.Duration
-	Deterministic bool
-	Processes     bool
-	SummaryDir    string
-	Restore       warm.Config // the job from which a new one begins
-	Restarts      host.Restarts
-	Health        machine.Config
-	DumpFeatures  bool
-	Keep          int // checkpoints and exports on disk
-	KeepEvery     time.Duration
-	AsJSON        bool
-	Stdin         io.ReadCloser // what --files - learns
+	Spec            string
+	Dir             string
+	BZID            string
+	Level           string
+	Shards          int
+	Trainers        int
+	Partitions      int
+	Epochs          int
+	Steps           int64
+	MaxSteps        int64
+	Checkpoints     time.Duration
+	CheckpointSteps int64
+	Deterministic   bool
+	Processes       bool
+	SummaryDir      string
+	Restore         warm.Config // the job from which a new one begins
+	Restarts        host.Restarts
+	Health          machine.Config
+	DumpFeatures    bool
+	Keep            int // checkpoints and exports on disk
+	KeepEvery       time.Duration
+	AsJSON          bool
+	Stdin           io.ReadCloser // what --files - learns
 
 	spec  *model.ModelSpec  // that of the file, unless it is set
 	run   *runconfig.Report // nil: there is no run configuration
@@ -74,7 +75,8 @@ func (c *Train) Register(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Epochs, "epochs", 1, "how often the files are learnt")
 	fs.Int64Var(&c.Steps, "steps", 0, "stop after so many more steps of --batch records; 0: at the end of the files")
 	fs.Int64Var(&c.MaxSteps, "max-steps", 0, "stop after so many steps since the job's first; 0: at the end of the files")
-	fs.DurationVar(&c.Checkpoints, "checkpoint-interval", 30*time.Second, "time between checkpoints; 0: at the start and the end alone")
+	fs.DurationVar(&c.Checkpoints, "checkpoint-interval", 30*time.Second, "time between checkpoints; 0: at the start and the end alone, and by --checkpoint-steps")
+	fs.Int64Var(&c.CheckpointSteps, "checkpoint-steps", 0, "steps of all trainers together after which a checkpoint is made, too; 0: by the clock alone")
 	fs.BoolVar(&c.Deterministic, "deterministic", false, "learn in one fixed order, so that equal inputs give equal tables")
 	fs.BoolVar(&c.Processes, "processes", false, "run each role as a process of its own")
 	fs.StringVar(&c.SummaryDir, "summary-dir", "", "`folder` for TensorBoard: loss, AUC, throughput and lag as event files. Empty: none")
@@ -106,6 +108,7 @@ func (c *Train) Validate() error {
 		check(false, "%w", err)
 	}
 	check(c.Checkpoints >= 0, "--checkpoint-interval %v must not be negative", c.Checkpoints)
+	check(c.CheckpointSteps >= 0, "--checkpoint-steps %d must not be negative", c.CheckpointSteps)
 	if c.stdin() {
 		if c.Stdin == nil {
 			c.Stdin = os.Stdin
@@ -140,7 +143,7 @@ func (c *Train) stack() host.Config {
 	return host.Config{
 		Restore: c.Restore, Restarts: c.Restarts, Logs: connect.Config{BZID: c.BZID, Level: c.Level}, NoKafka: true, Dir: c.Dir, Job: c.spec.GetName(), Model: c.spec.GetName(),
 		Shards: c.Shards, Replicas: 1, Trainers: c.Trainers, Partitions: c.Partitions, Batch: c.Batch, Format: c.Format,
-		Sync: syncEvery, Checkpoints: c.Checkpoints, Processes: c.Processes, Deterministic: c.Deterministic, Health: c.Health, DumpFeatures: c.DumpFeatures,
+		Sync: syncEvery, Checkpoints: c.Checkpoints, CheckpointSteps: c.CheckpointSteps, Processes: c.Processes, Deterministic: c.Deterministic, Health: c.Health, DumpFeatures: c.DumpFeatures,
 	}
 }
 

@@ -61,7 +61,7 @@ var steering = []key{
 	{name: "index", kind: whole, value: "0", flags: []flag{{name: "index"}, {name: "shard"}, {"name", trainerName}}},
 	{name: "enable_sync_training", kind: truth, value: "false", flags: set("deterministic")},
 	{name: "save_checkpoints_secs", kind: whole, flags: []flag{{"checkpoint-interval", seconds}, {"checkpoint-every", seconds}}},
-	{name: "save_checkpoints_steps", kind: whole, idle: "checkpoints go by the clock: save_checkpoints_secs"},
+	{name: "save_checkpoints_steps", kind: whole, flags: []flag{{name: "checkpoint-steps"}, {"checkpoint-interval", unclocked}, {"checkpoint-every", unclocked}}},
 	{name: "checkpoints_max_to_keep", kind: whole, value: "10", flags: set("keep-checkpoints")},
 	{name: "train.steps", kind: whole, flags: set("steps")},
 	{name: "train.max_steps", kind: whole, flags: set("max-steps")},
@@ -150,6 +150,7 @@ func atLeastOne(v string) string {
 }
 
 func seconds(v string) string     { return v + "s" }
+func unclocked(string) string     { return "0s" } // steps in place of seconds
 func trainerName(v string) string { return "trainer-" + v }
 
 // ahead is how many steps ahead rows are looked up: one at most here.

@@ -24,6 +24,7 @@ type command struct {
 	deterministic                  bool
 	format                         string
 	steps, maxSteps                int64
+	checkpointSteps                int64
 	options                        Options
 }
 
@@ -40,6 +41,7 @@ func newCommand(t *testing.T, args ...string) *command {
 	c.StringVar(&c.checkpoint, "checkpoint", "", "")
 	c.StringVar(&c.format, "format", "json", "")
 	c.DurationVar(&c.every, "checkpoint-interval", time.Second, "")
+	c.Int64Var(&c.checkpointSteps, "checkpoint-steps", 0, "")
 	c.BoolVar(&c.deterministic, "deterministic", false, "")
 	c.Int64Var(&c.steps, "steps", 0, "")
 	c.Int64Var(&c.maxSteps, "max-steps", 0, "")
@@ -91,6 +93,22 @@ func TestPrecedence(t *testing.T) {
 	}
 	if got := [2]string{os.Getenv("TF_GRPC_WORKER_CACHE_THREADS"), os.Getenv("MONOLITH_GRPC_WORKER_SERVICE_HANDLER_MULTIPLIER")}; got != [2]string{"16", "1.0"} {
 		t.Errorf("exported are %q", got)
+	}
+}
+
+// TestCheckpointsBySteps: steps count in place of the clock, whose flag is its caller's.
+func TestCheckpointsBySteps(t *testing.T) {
+	c := newCommand(t, "--set", "save_checkpoints_steps=400")
+	r, err := c.options.Apply(c.FlagSet, "train", func(string) string { return "" })
+	if err != nil || c.checkpointSteps != 400 || c.every != 0 {
+		t.Errorf("every %v, every %d steps: %v", c.every, c.checkpointSteps, err)
+	}
+	if got := r.All()[0].String(); got != "save_checkpoints_steps 400 (--set): --checkpoint-steps 400 --checkpoint-interval 0s" {
+		t.Error(got)
+	}
+	c = newCommand(t, "--set", "save_checkpoints_steps=400", "--checkpoint-interval", "7s")
+	if _, err := c.options.Apply(c.FlagSet, "train", func(string) string { return "" }); err != nil || c.checkpointSteps != 400 || c.every != 7*time.Second {
+		t.Errorf("every %v, every %d steps: %v", c.every, c.checkpointSteps, err)
 	}
 }
 

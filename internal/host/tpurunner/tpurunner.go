@@ -194,8 +194,8 @@ func (c *Runner) toTrain(data jobs.Data) (err error) {
 	}
 	if n := t.Train.SaveCheckpointsSecs; n > 0 {
 		c.train.Checkpoints = time.Duration(n) * time.Second
-	} else if c.steps() > 0 {
-		c.train.Checkpoints = 0
+	} else if n := c.steps(); n > 0 {
+		c.train.Checkpoints, c.train.CheckpointSteps = 0, n
 	}
 	return c.bind()
 }
@@ -211,7 +211,7 @@ func (c *Runner) steps() int64 {
 // trainerArgs are the trainer's flags that train has none for.
 func (c *Runner) trainerArgs() []string {
 	t := c.task
-	args := []string{"--checkpoint-steps", strconv.FormatInt(c.steps(), 10)}
+	var args []string
 	if c.PipelineExecution && !t.Deterministic && !c.CPUTest {
 		args = append(args, "--pipeline", "1")
 	}
