@@ -56,6 +56,7 @@ oracles:
 # which one is disturbed, and 10^6 operations beside Apache ZooKeeper; see docs/operations.md.
 soak:
 	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run 'TestSoak$$' -v ./cmd/monolith
+	MONOLITH_SOAK=200 $(GO) test -race -timeout 180m -run TestKillsBesideKafka -v ./cmd/monolith
 	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run TestSoakNamespaces -v ./cmd/monolith
 	MONOLITH_SOAK=4 $(GO) test -race -timeout 60m -run TestSoakDisturbances -v ./cmd/monolith
 	MONOLITH_SOAK=40 $(GO) test -race -timeout 60m -run TestSoakReplicatedLog -v ./cmd/monolith

@@ -6,16 +6,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/model/specfile"
 	"github.com/monolith-go/monolith/internal/testenv/certs"
@@ -135,6 +138,7 @@ type played struct {
 	dir, data string
 	args      []string
 	extra     []string // of verify
+	broker    string   // "": the demo's own
 }
 
 func newPlayed(t testing.TB, data string, args ...string) *played {
@@ -144,9 +148,14 @@ func newPlayed(t testing.TB, data string, args ...string) *played {
 	return p
 }
 
-// stored is how many ratings the running demo says are on their way; it looks for
-// Kafka's files, which are there once the stream has begun.
+// streaming says whether the stream has begun: ratings are in Kafka's files, or in the topic of another broker.
 func (p *played) streaming() bool {
+	if p.broker != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, ends, err := kafka.Plain.Bounds(ctx, []string{p.broker}, host.RatingsTopic)
+		return err == nil && slices.Max(append(slices.Collect(maps.Values(ends)), 0)) > 0
+	}
 	segments, _ := filepath.Glob(filepath.Join(p.dir, "kafka", "*ratings*", "*"))
 	more, _ := filepath.Glob(filepath.Join(p.dir, "kafka", "*", "*ratings*", "*"))
 	for _, s := range append(segments, more...) {
@@ -303,9 +312,9 @@ func until(t testing.TB, c *child, what string, cond func() bool) bool {
 
 var killable = []string{"portal", "publisher", "replica-registry", "model-sync", "entry-0", "serving-0-0", "serving-1-1", "ps-0", "ps-1", "trainer-0", "trainer-1"}
 
-// killRoles kills each task once its predecessor is up again, while ratings stream, and
+// killRoles kills each task some time after its predecessor is up again, while ratings stream, and
 // returns how many it killed before the demo ended.
-func killRoles(t testing.TB, p *played, c *child, tasks []string) (killed int) {
+func killRoles(t testing.TB, p *played, c *child, after time.Duration, tasks ...string) (killed int) {
 	t.Helper()
 	if !until(t, c, "the stream", p.streaming) {
 		return killed
@@ -313,6 +322,13 @@ func killRoles(t testing.TB, p *played, c *child, tasks []string) (killed int) {
 	for _, task := range tasks {
 		var pid int
 		if !until(t, c, task+" to be up", func() bool { pid = p.pid(task, c.cmd.Process.Pid); return pid != 0 }) {
+			return killed
+		}
+		timer := time.NewTimer(after)
+		select {
+		case <-timer.C:
+		case <-c.done:
+			timer.Stop()
 			return killed
 		}
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -332,7 +348,7 @@ func killRoles(t testing.TB, p *played, c *child, tasks []string) (killed int) {
 func TestKillEachRole(t *testing.T) {
 	p := newPlayed(t, ratingsCSV(t, 9000), "--rate", "300", "--processes", "--checkpoint-interval", "2s")
 	c := startChild(t, p.args...)
-	if killed := killRoles(t, p, c, killable); killed < len(killable) {
+	if killed := killRoles(t, p, c, 0, killable...); killed < len(killable) {
 		t.Errorf("the demo ended when %d of %d roles had been killed: give it more ratings", killed, len(killable))
 	}
 	p.finish(t, c, 9000, 0)
@@ -414,8 +430,41 @@ func TestSoak(t *testing.T) {
 			for range min(kills, 4) {
 				tasks = append(tasks, killable[rng.IntN(len(killable))])
 			}
-			kills -= killRoles(t, p, c, tasks)
+			kills -= killRoles(t, p, c, 0, tasks...)
 			p.finish(t, c, 6000, 0)
+		})
+	}
+}
+
+// learners are what learns.
+var learners = []string{"ps-0", "ps-1", "trainer-0", "trainer-1"}
+
+// TestKillsBesideKafka kills -9 trainers and shards at random moments while they learn from Apache Kafka:
+// MONOLITH_SOAK times, or 4. Each rating is learnt exactly once, which verify reads from the logs. A round is a kill,
+// and what was killed is up again before the next; some rounds share a run of the demo, and a broker.
+func TestKillsBesideKafka(t *testing.T) {
+	rounds, err := strconv.Atoi(os.Getenv("MONOLITH_SOAK"))
+	if err != nil || rounds < 1 {
+		rounds = 4
+	}
+	rng := rand.New(rand.NewPCG(soakSeed(t), 0))
+	for killed := 0; killed < rounds && !t.Failed(); {
+		t.Run(fmt.Sprint("from round ", killed), func(t *testing.T) {
+			broker, began := oracle.Kafka(t), time.Now()
+			p := newPlayed(t, ratingsCSV(t, 8000), "--rate", "300", "--processes", "--checkpoint-interval", "1s")
+			p.broker, p.extra = broker.Addr, []string{"--kafka", broker.Addr}
+			p.args = append(p.args, p.extra...)
+			c := startChild(t, p.args...)
+			now := 0
+			for range min(rounds-killed, 8) {
+				now += killRoles(t, p, c, time.Duration(rng.IntN(1000))*time.Millisecond, learners[rng.IntN(len(learners))])
+			}
+			p.finish(t, c, 8000, 0)
+			if now == 0 {
+				t.Fatal("the demo ended before anything was killed: give it more ratings")
+			}
+			killed += now
+			t.Logf("%d rounds in %v", now, time.Since(began).Round(time.Second))
 		})
 	}
 }
