@@ -97,7 +97,7 @@ func newRoot() *cobra.Command {
 		&cobra.Group{ID: "compat", Title: "The original's command lines:"},
 		&cobra.Group{ID: "role", Title: "Run one role:"},
 	)
-	for _, c := range append([]*cobra.Command{newDemo(), newUp(), newTrain(), newTrainAndEvaluate(), newEvaluate(), newPredict(), newExport(), jobs.CheckpointCommand(), jobs.ControlCommand(), newDeclare(), newModel(), canary.Command(), newVerify(), auth.Command(), loadtest.Command()}, benchCommands()...) {
+	for _, c := range append([]*cobra.Command{newDemo(), newUp(), newTrain(), newTrainAndEvaluate(), newEvaluate(), newPredict(), newExport(), jobs.CheckpointCommand(), jobs.ControlCommand(), newDeclare(), newModel(), canary.Command(), newVerify(), auth.Command(), loadtest.Command(), loadtest.Learn()}, benchCommands()...) {
 		c.GroupID = "run"
 		root.AddCommand(c)
 	}

@@ -148,23 +148,46 @@ func (l *Learner) Score(recs ...rating.Record) ([]float32, error) {
 	return l.scores[0], nil
 }
 
-// Learn takes ratings in, as one step.
-func (l *Learner) Learn(recs ...rating.Record) error {
+// Learn takes ratings in, as one step, and returns what was predicted before it; the scores are valid until the
+// next call.
+func (l *Learner) Learn(recs ...rating.Record) (runtime.Result, error) {
 	if err := l.read(recs); err != nil {
-		return err
+		return runtime.Result{}, err
 	}
-	if _, err := l.engine.Train(l.lane, l.batch, l.w); err != nil {
-		return err
+	res, err := l.engine.Train(l.lane, l.batch, l.w)
+	if err != nil {
+		return runtime.Result{}, err
 	}
 	at := table.Rates{GlobalStep: l.steps}
 	for _, b := range l.batch.Blocks(0) {
 		if err := l.tables[b.Table].OptimizeAt(b.IDs, b.Grads, uint32(recs[0].Timestamp), at); err != nil {
-			return err
+			return runtime.Result{}, err
 		}
 	}
 	for i, g := range l.batch.Dense {
 		l.optim.Update(l.dense[i], l.slots[i], g, optim.Step{GlobalStep: l.steps})
 	}
 	l.steps++
-	return l.weigh()
+	return res, l.weigh()
+}
+
+// Begin gives different new ids within a slot their rows before any rating has: gradients of zero make them, with their
+// first values. It returns the rows, one behind the other.
+func (l *Learner) Begin(name string, slot uint32, ids []int64) ([]float32, error) {
+	fids := make([]int64, len(ids))
+	for i, id := range ids {
+		fids[i] = modelspec.FID(slot, id)
+	}
+	t := l.tables[name]
+	rows := make([]float32, len(ids)*t.Dim())
+	if err := t.OptimizeAt(fids, rows, 0, table.Rates{}); err != nil {
+		return nil, err
+	}
+	_, err := t.Lookup(fids, rows, nil)
+	return rows, err
+}
+
+// Variables are the dense ones, in the model's order, with their values now.
+func (l *Learner) Variables() (of []modelspec.Variable, values [][]float32) {
+	return l.engine.Variables(), l.w.Values
 }

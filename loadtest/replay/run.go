@@ -33,7 +33,7 @@ func Run(ctx context.Context, spec *model.ModelSpec, recs []rating.Record, o Opt
 			return 0, err
 		}
 		for end := i - o.Lag; next+batch <= end && (!o.Frozen || next < half); next += batch {
-			if err := l.Learn(recs[next : next+batch]...); err != nil {
+			if _, err := l.Learn(recs[next : next+batch]...); err != nil {
 				return 0, err
 			}
 		}

@@ -1,0 +1,222 @@
+package learning
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/monolith-go/monolith/internal/model/eval"
+	"github.com/monolith-go/monolith/loadtest/rating"
+	"github.com/monolith-go/monolith/loadtest/replay"
+)
+
+//go:embed deepfm.py
+var script []byte
+
+// TensorFlowResult is one pass over the ratings in order, from the same first values. Losses and AUC are of what is
+// predicted for a step before it is applied.
+type TensorFlowResult struct {
+	Version string  `json:"version"`
+	Batch   int     `json:"batch"`
+	Ratings int     `json:"ratings"`
+	Window  int     `json:"window"` // ratings of a point of the curves
+	Ours    Learnt  `json:"ours"`
+	Theirs  Learnt  `json:"theirs"`
+	Apart   float64 `json:"apart"`    // the most that a rating's scores differ
+	InGraph float64 `json:"in_graph"` // ratings a second of TensorFlow where the loop is compiled, too
+	Speedup float64 `json:"speedup"`  // of ours to theirs
+}
+
+// Learnt is how a pass went.
+type Learnt struct {
+	AUC    float64   `json:"auc"`  // of the second half
+	Rate   float64   `json:"rate"` // ratings a second
+	Losses []float64 `json:"losses"`
+}
+
+// denseRate is that of DeepFM's layers. At the ready model's 0.05 units die early, and what the two round differently
+// grows until scores are a tenth apart.
+const denseRate = 0.01
+
+// window is the ratings of a point of a loss curve.
+const window = 10 * batch
+
+// TensorFlow learns DeepFM here and there.
+func TensorFlow(ctx context.Context, python string, recs []rating.Record) (*TensorFlowResult, error) {
+	recs = recs[:len(recs)/batch*batch]
+	spec, err := ready("deepfm", 1)
+	if err != nil {
+		return nil, err
+	}
+	spec.GetDenseOptimizer().GetAdagrad().LearningRate = denseRate // rows keep theirs
+	l, err := replay.New(spec, batch)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "monolith-learning-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := writeJob(dir, l, recs); err != nil {
+		return nil, err
+	}
+	res := &TensorFlowResult{Batch: batch, Ratings: len(recs), Window: window}
+	ours, err := learn(ctx, l, recs)
+	if err != nil {
+		return nil, err
+	}
+	theirs, err := learnThere(ctx, python, dir, res)
+	if err != nil {
+		return nil, err
+	}
+	if len(theirs.scores) != len(recs) || len(theirs.losses) != len(recs) {
+		return nil, fmt.Errorf("TensorFlow answered %d scores and %d losses for %d ratings", len(theirs.scores), len(theirs.losses), len(recs))
+	}
+	res.Ours, res.Theirs = ours.summed(recs), theirs.summed(recs)
+	for i, s := range ours.scores {
+		res.Apart = max(res.Apart, math.Abs(float64(s-theirs.scores[i])))
+	}
+	res.Speedup = res.Ours.Rate / res.Theirs.Rate
+	return res, nil
+}
+
+// pass is a run over the ratings.
+type pass struct {
+	losses, scores []float32 // by rating
+	seconds        float64
+}
+
+func (p *pass) summed(recs []rating.Record) Learnt {
+	half := len(recs) / 2
+	scores := make([]float64, 0, half)
+	for _, s := range p.scores[half:] {
+		scores = append(scores, float64(s))
+	}
+	l := Learnt{AUC: eval.AUC(scores, liked(recs[half:])), Rate: float64(len(recs)) / p.seconds}
+	for at := 0; at+window <= len(p.losses); at += window {
+		sum := 0.0
+		for _, x := range p.losses[at : at+window] {
+			sum += float64(x)
+		}
+		l.Losses = append(l.Losses, sum/window)
+	}
+	return l
+}
+
+// learn is the pass here. Of a step's losses only the sum is known: each rating counts a part.
+func learn(ctx context.Context, l *replay.Learner, recs []rating.Record) (p pass, err error) {
+	start := time.Now()
+	for at := 0; at < len(recs); at += batch {
+		if err := ctx.Err(); err != nil {
+			return p, err
+		}
+		res, err := l.Learn(recs[at : at+batch]...)
+		if err != nil {
+			return p, err
+		}
+		p.scores = append(p.scores, res.Scores[0]...)
+		for range batch {
+			p.losses = append(p.losses, float32(res.Loss/batch))
+		}
+	}
+	p.seconds = time.Since(start).Seconds()
+	return p, nil
+}
+
+// learnThere is the pass in TensorFlow.
+func learnThere(ctx context.Context, python, dir string, res *TensorFlowResult) (p pass, err error) {
+	cmd := exec.CommandContext(ctx, python, filepath.Join(dir, "deepfm.py"), dir)
+	cmd.Env = append(os.Environ(), "TF_CPP_MIN_LOG_LEVEL=3", "CUDA_VISIBLE_DEVICES=")
+	cmd.WaitDelay = 5 * time.Second
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return p, fmt.Errorf("TensorFlow: %w: %s", err, said.Bytes()[max(0, said.Len()-500):])
+	}
+	var took struct {
+		Stepwise, Whole float64
+		Version         string
+	}
+	if err := json.Unmarshal(out, &took); err != nil {
+		return p, fmt.Errorf("TensorFlow printed %q: %w", out, err)
+	}
+	p.seconds, res.Version, res.InGraph = took.Stepwise, took.Version, float64(res.Ratings)/took.Whole
+	var err1, err2 error
+	p.losses, err1 = readFloats(filepath.Join(dir, "losses"))
+	p.scores, err2 = readFloats(filepath.Join(dir, "scores"))
+	return p, errors.Join(err1, err2)
+}
+
+// writeJob writes what the script reads.
+func writeJob(dir string, l *replay.Learner, recs []rating.Record) error {
+	type variable struct {
+		File  string   `json:"file"`
+		Shape []uint32 `json:"shape"`
+	}
+	job := struct {
+		Batch       int        `json:"batch"`
+		Dim         int        `json:"dim"`
+		Rows        float32    `json:"rows_rate"`
+		Dense       float32    `json:"dense_rate"`
+		Accumulator float32    `json:"initial_accumulator"`
+		Variables   []variable `json:"variables"`
+	}{Batch: batch, Dim: 17, Rows: 0.05, Dense: denseRate, Accumulator: 0.1} // as the model's
+	var errs []error
+	write := func(name string, v any) {
+		data, err := binary.Append(nil, binary.LittleEndian, v)
+		errs = append(errs, err, os.WriteFile(filepath.Join(dir, name), data, 0o600))
+	}
+	labels := make([]float32, len(recs))
+	for i, r := range recs {
+		if r.Label() {
+			labels[i] = 1
+		}
+	}
+	write("labels", labels)
+	for k, name := range []string{"user", "movie"} {
+		places, ids := make([]int64, len(recs)), []int64(nil)
+		known := map[int64]int64{}
+		for i, r := range recs {
+			id := []int64{r.User, r.Movie}[k]
+			at, ok := known[id]
+			if !ok {
+				at, ids = int64(len(ids)), append(ids, id)
+				known[id] = at
+			}
+			places[i] = at
+		}
+		rows, err := l.Begin(name, uint32(1+k), ids)
+		errs = append(errs, err)
+		write(name+".ids", places)
+		write(name+".rows", rows)
+	}
+	of, values := l.Variables()
+	for i, v := range of {
+		job.Variables = append(job.Variables, variable{"dense." + strconv.Itoa(i), v.Shape})
+		write("dense."+strconv.Itoa(i), values[i])
+	}
+	text, err := json.Marshal(job)
+	return errors.Join(append(errs, err, os.WriteFile(filepath.Join(dir, "job.json"), text, 0o600), os.WriteFile(filepath.Join(dir, "deepfm.py"), script, 0o600))...)
+}
+
+func readFloats(path string) ([]float32, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]float32, len(data)/4)
+	_, err = binary.Decode(data, binary.LittleEndian, all)
+	return all, err
+}
