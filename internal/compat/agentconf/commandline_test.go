@@ -119,10 +119,10 @@ func TestModels(t *testing.T) {
 		}
 	}
 	for conf, want := range map[string]bool{
-		"deploy_type ps" + rough + "ps":                                         false, // it lies there
-		"deploy_type ps" + rough + "ps\nrough_sort_model_p2p_path /p":           true,
-		"deploy_type ps" + rough + "entry\nrough_sort_model_p2p_path /p":        false, // another agent's
-		"stand_alone_serving 1" + rough + "entry\nrough_sort_model_p2p_path /p": true,
+		"deploy_type ps" + rough + "ps":                                                                        false, // it lies there
+		"deploy_type ps" + rough + "ps\nrough_sort_model_p2p_path /p":                                          true,
+		"deploy_type ps" + rough + "entry\nrough_sort_model_p2p_path /p":                                       false, // another agent's
+		"stand_alone_serving 1" + rough + "entry\nrough_sort_model_p2p_path /p":                                true,
 		"deploy_type entry\nrough_sort_resource_constrained 1" + rough + "entry\nrough_sort_model_p2p_path /p": false, // it is among the exports
 		"deploy_type unified\nagent_version 3" + rough + "entry\nrough_sort_model_p2p_path /p":                 true,  // a layout may name it
 		"deploy_type entry\nrough_sort_model_p2p_path /p":                                                      false,

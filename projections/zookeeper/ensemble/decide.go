@@ -70,11 +70,12 @@ type cursor struct {
 // syncState is what decides who changed a node.
 type syncState struct {
 	cursor
-	session int64            // the mirror's over there
-	bridge  bool             // foreign writes are to be imported
-	handled map[string]int64 // by path: mzxid beyond mark.Zxid that has been dealt with
-	refused map[string]bool  // deletions that were not to be had here
-	kept    map[string]int32 // by path: version of the access list there that was not to be had here
+	session int64             // the mirror's over there
+	bridge  bool              // foreign writes are to be imported
+	handled map[string]int64  // by path: mzxid beyond mark.Zxid that has been dealt with
+	there   map[string]uint64 // by path: what was written here, beyond Seq, and was seen over there
+	refused map[string]bool   // deletions that were not to be had here
+	kept    map[string]int32  // by path: version of the access list there that was not to be had here
 }
 
 // foreignWrite says whether somebody else wrote the node and nobody here has heard of it.
@@ -90,6 +91,14 @@ func (p *syncState) foreignWrite(path string, o *localNode, t *remoteNode) bool 
 func (m *cursor) isOwn(zxid int64) bool {
 	i := sort.Search(len(m.Own), func(i int) bool { return m.Own[i][1] >= zxid })
 	return i < len(m.Own) && m.Own[i][0] <= zxid
+}
+
+// saw notes that the ensemble has the node as it was written here at a sequence. Where one path cannot be written Seq
+// stays behind, and does not tell it of the others.
+func (p *syncState) saw(path string, written uint64) {
+	if written > p.Seq {
+		p.there[path] = written
+	}
 }
 
 // own notes a zxid of the mirror's, greater than those noted before.
@@ -204,8 +213,8 @@ func (p *syncState) missing(path string, o *localNode) (action, bool) {
 	case o.held:
 		return create, p.Seq != 0 && o.created <= p.Seq
 	}
-	was := p.Seq != 0 && (o.created <= p.Seq || o.external) // it has been there
-	changed := o.written > p.Seq && !o.asImported
+	was := p.there[path] != 0 || p.Seq != 0 && (o.created <= p.Seq || o.external) // it has been there
+	changed := o.written > max(p.Seq, p.there[path]) && !o.asImported
 	if was && p.bridge && !changed && o.children == 0 && !p.refused[path] {
 		return importDelete, false
 	}

@@ -17,6 +17,13 @@ func marked(seq uint64, zxid int64) syncState {
 	return syncState{cursor: cursor{Seq: seq, Zxid: zxid, Own: [][2]int64{{140, 150}}}, session: mirrorSession, bridge: true}
 }
 
+// sawThere is a mark that another path holds back, while the node as it was written here was seen there.
+func sawThere(written uint64) syncState {
+	p := marked(10, 100)
+	p.there = map[string]uint64{"/p": written}
+	return p
+}
+
 // alone mirrors and imports nothing.
 func alone() syncState {
 	p := marked(10, 100)
@@ -98,6 +105,8 @@ var decisionsOfWrites = []decision{
 	{"deleted there", ours("a", 9), nil, marked(10, 100), importDelete, false},
 	{"deleted there, refused", ours("a", 9), nil, refusedOnce(), create, true},
 	{"deleted there, written here", ours("a", 11), nil, marked(10, 100), create, true},
+	{"seen there beyond the mark, deleted there", ours("a", 11), nil, sawThere(11), importDelete, false},
+	{"seen there beyond the mark, deleted there, written here", ours("a", 12), nil, sawThere(11), create, true},
 	{"deleted there, with children here", withChild(ours("a", 9)), nil, marked(10, 100), create, true},
 	{"deleted there, no bridge", ours("a", 9), nil, alone(), create, true},
 	{"an empty ensemble", importedOurs("a", 9, 0, 80, true), nil, marked(0, 0), create, false},

@@ -289,7 +289,7 @@ func (m *Mirror) leadTerm(ctx context.Context, s *session) error {
 	}
 	r := &term{
 		Mirror: m, s: s, w: w, later: map[string]uint64{}, retry: map[string]int64{},
-		syncState: syncState{session: s.id, bridge: m.cfg.Importer != nil, handled: map[string]int64{}, refused: map[string]bool{}, kept: map[string]int32{}},
+		syncState: syncState{session: s.id, bridge: m.cfg.Importer != nil, handled: map[string]int64{}, there: map[string]uint64{}, refused: map[string]bool{}, kept: map[string]int32{}},
 	}
 	defer func() { r.w.close() }()
 	// Reads find a server. A session that finds none may be refused for good, by servers

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -86,6 +87,7 @@ func (r *term) round(ctx context.Context) error {
 			}
 		}
 		r.Seq = max(r.Seq, seq)
+		maps.DeleteFunc(r.there, func(_ string, written uint64) bool { return written <= r.Seq })
 	}
 	for _, mzxid := range r.retry {
 		zxid = min(zxid, mzxid-1)
@@ -356,6 +358,13 @@ func (r *term) bring(ctx context.Context, all []seen) error {
 		switch {
 		case err == nil:
 			r.imported("done")
+			if s.t != nil && !s.list { // it may go there again before anybody looks
+				r.tree.Read(func(t view.State) {
+					if st, ok := t.Stat(s.path); ok {
+						r.saw(s.path, uint64(st.Mzxid))
+					}
+				})
+			}
 			r.touch(s.path)
 		case errors.Is(err, ErrRefused):
 			r.imported("refused")

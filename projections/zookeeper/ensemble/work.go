@@ -28,6 +28,13 @@ func (w *work) judge(path string, o *localNode, t *remoteNode) {
 		return
 	}
 	v, drift := decide(path, o, t, &w.syncState)
+	delete(w.later, path) // unless it cannot be written now
+	switch {
+	case t == nil:
+		delete(w.there, path)
+	case o != nil && v == agree:
+		w.saw(path, o.written)
+	}
 	if t != nil && w.retry[path] == t.mzxid && v != agree && !(o != nil && o.held) {
 		v, drift = importWrite, false
 	} else {
