@@ -1305,6 +1305,9 @@ type ShardFile struct {
 	Crc32C        map[string]uint32      `protobuf:"bytes,8,rep,name=crc32c,proto3" json:"crc32c,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // file -> checksum
 	Exported      *ExportedPart          `protobuf:"bytes,9,opt,name=exported,proto3" json:"exported,omitempty"`                                                                        // what the shard exported with the cut, if it did
 	Slots         []*SlotRows            `protobuf:"bytes,10,rep,name=slots,proto3" json:"slots,omitempty"`                                                                             // in a shard's answer to its chief alone, which adds them up
+	Bytes         uint64                 `protobuf:"varint,11,opt,name=bytes,proto3" json:"bytes,omitempty"`                                                                            // of its files; 0: written by an older build
+	Manifest      string                 `protobuf:"bytes,12,opt,name=manifest,proto3" json:"manifest,omitempty"`                                                                       // SHA-256 of its manifest, in hexadecimal
+	Verified      bool                   `protobuf:"varint,13,opt,name=verified,proto3" json:"verified,omitempty"`                                                                      // the shard has read it back: size, checksums and rows are these
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1407,6 +1410,27 @@ func (x *ShardFile) GetSlots() []*SlotRows {
 		return x.Slots
 	}
 	return nil
+}
+
+func (x *ShardFile) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *ShardFile) GetManifest() string {
+	if x != nil {
+		return x.Manifest
+	}
+	return ""
+}
+
+func (x *ShardFile) GetVerified() bool {
+	if x != nil {
+		return x.Verified
+	}
+	return false
 }
 
 // ExportedPart is one sub-model of an export as it was written.
@@ -2509,7 +2533,7 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\bSlotRows\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x12\x12\n" +
 	"\x04slot\x18\x02 \x01(\rR\x04slot\x12\x12\n" +
-	"\x04rows\x18\x03 \x01(\x04R\x04rows\"\xad\x03\n" +
+	"\x04rows\x18\x03 \x01(\x04R\x04rows\"\xfb\x03\n" +
 	"\tShardFile\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x14\n" +
@@ -2521,7 +2545,10 @@ const file_events_training_training_proto_rawDesc = "" +
 	"\x06crc32c\x18\b \x03(\v22.monolith.events.training.v1.ShardFile.Crc32cEntryR\x06crc32c\x12E\n" +
 	"\bexported\x18\t \x01(\v2).monolith.events.training.v1.ExportedPartR\bexported\x12;\n" +
 	"\x05slots\x18\n" +
-	" \x03(\v2%.monolith.events.training.v1.SlotRowsR\x05slots\x1a9\n" +
+	" \x03(\v2%.monolith.events.training.v1.SlotRowsR\x05slots\x12\x14\n" +
+	"\x05bytes\x18\v \x01(\x04R\x05bytes\x12\x1a\n" +
+	"\bmanifest\x18\f \x01(\tR\bmanifest\x12\x1a\n" +
+	"\bverified\x18\r \x01(\bR\bverified\x1a9\n" +
 	"\vCrc32cEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"<\n" +

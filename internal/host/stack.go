@@ -65,7 +65,7 @@ type Stack struct {
 	told   *telemetry
 	data   *DataDir
 	status *statusServer
-	heap   func() // ends the heap profiles
+	heap   func()      // ends the heap profiles
 	claims []io.Closer // of ports
 }
 

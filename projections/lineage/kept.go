@@ -140,3 +140,21 @@ func (s *State) copied(c *transfer.ModelCopied) {
 	s.Recent[place] = keys
 	s.Copies[key] = events.JSON[*transfer.ModelCopied]{V: c}
 }
+
+// Checkpoint is the one with that id, nil if none is on disk.
+func (j Job) Checkpoint(id int64) *training.Checkpoint {
+	for _, c := range j.Checkpoints {
+		if c.V.GetId() == id {
+			return c.V
+		}
+	}
+	return nil
+}
+
+// IDs are those of the checkpoints that are on disk, in the order in which they were saved.
+func (j Job) IDs() (all []int64) {
+	for _, c := range j.Checkpoints {
+		all = append(all, c.V.GetId())
+	}
+	return all
+}

@@ -14,7 +14,7 @@ import (
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/internal/modelcopy"
-	"github.com/monolith-go/monolith/services/modelsync/peer"
+	"github.com/monolith-go/monolith/services/internal/peer"
 )
 
 // outcomes of bringing a sub-model here, as metrics name them.
@@ -45,7 +45,7 @@ func (s *Server) whole(ctx context.Context, dir *os.Root, t target, seen *copied
 		c, err := copyModel(ctx, t.source, dir, t.place())
 		return c, copiedHere, err
 	}
-	sources, beyond := s.mayAsk(sources)
+	sources, beyond := s.client.MayAsk(sources)
 	if len(sources) == 0 {
 		return c, fetchedHere, fmt.Errorf("%s is not on this host, and no other one is asked: %w", t.source, beyond)
 	}

@@ -43,7 +43,7 @@ type Config struct {
 	TransferTLS mtls.Files
 	// InsecureTransfer has transfers in plain text, beyond this machine, too.
 	InsecureTransfer bool
-	// Exports are folders on this host whose exports others may fetch, absolute, at any depth
+	// Exports are folders on this host whose exports and checkpoints others may fetch, absolute, at any depth
 	// above them. Default: none, copies alone.
 	Exports []string
 
@@ -64,7 +64,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.TransferAdvertise, "transfer-advertise", c.TransferAdvertise, "`host:port` others connect to (default: the address listened on)")
 	c.TransferTLS.RegisterPort(fs, "transfer-tls", "transfers, which both ends show")
 	fs.BoolVar(&c.InsecureTransfer, "insecure-transfer", c.InsecureTransfer, "hand out and fetch models in plain text, beyond this machine, too: whoever reaches the port may read every model, and who answers in a host's place may send another one")
-	fs.StringArrayVar(&c.Exports, "exports", c.Exports, "`folder` whose exports other hosts may fetch, such as the --dir of a job; may be repeated")
+	fs.StringArrayVar(&c.Exports, "exports", c.Exports, "`folder` whose exports and checkpoints other hosts may fetch, such as the --dir of a job; may be repeated")
 }
 
 // Validate reports every setting that cannot work.

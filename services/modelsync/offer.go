@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,7 +23,7 @@ import (
 	"github.com/monolith-go/monolith/internal/process/prom"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/lineage"
-	"github.com/monolith-go/monolith/services/modelsync/peer"
+	"github.com/monolith-go/monolith/services/internal/peer"
 )
 
 // offerProblem is the problem's name in the process's health.
@@ -41,25 +40,17 @@ func (s *Server) transfers() (err error) {
 	if s.keys, err = s.cfg.port(s.env.TLS).Config(); err != nil {
 		return err
 	}
-	files := s.cfg.TransferTLS.Or(s.env.TLS)
-	if s.cfg.InsecureTransfer {
-		files = mtls.Files{}
+	keys, near, err := peer.Keys(s.cfg.TransferTLS, s.env.TLS, s.cfg.InsecureTransfer)
+	if errors.Is(err, peer.ErrNoAuthorities) && s.cfg.TransferListen == "" {
+		return nil // nothing is fetched
 	}
-	if files != (mtls.Files{}) && files.CA == "" { // other hosts cannot be told from anybody
-		if s.cfg.TransferListen != "" {
-			return errors.New("model-sync: transfers need the authorities of other hosts: name them with --transfer-tls-ca or --tls-ca")
-		}
-		return nil
-	}
-	keys, err := files.Load()
 	if err != nil {
-		return fmt.Errorf("model-sync: transfers: %w", err)
+		return fmt.Errorf("model-sync: %w", err)
 	}
-	s.near = keys == nil && !s.cfg.InsecureTransfer
 	reg := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prom.Register(s.env.Metrics, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "monolith_modelsync_" + name, Help: help}, labels))
 	}
-	s.client = peer.NewClient(peer.Config{TLS: keys, Log: s.env.Log,
+	s.client = peer.NewClient(peer.Config{TLS: keys, Near: near, Log: s.env.Log,
 		Fetched: reg("fetched_bytes_total", "Bytes of models that other hosts sent, those that were not used included.").WithLabelValues(),
 		Faults:  reg("fetch_faults_total", "Answers of other hosts that were of no use, by reason: unreachable, or corrupt (not what was exported).", "reason")})
 	return nil
@@ -141,32 +132,12 @@ func (s *Server) sayOffer(ctx context.Context, o *transfer.SourceOffered) error 
 	}
 }
 
-// mayAsk are the sources that may be asked, and an error that names the others: nothing that is in plain text comes from
-// another machine unless that was asked for by name.
-func (s *Server) mayAsk(all []peer.Source) (asked []peer.Source, err error) {
-	if !s.near {
-		return all, nil
-	}
-	var beyond []string
-	for _, from := range all {
-		if mtls.Local(from.Address) {
-			asked = append(asked, from)
-		} else {
-			beyond = append(beyond, fmt.Sprintf("%s (%s)", from.Host, from.Address))
-		}
-	}
-	if beyond == nil {
-		return asked, nil
-	}
-	err = fmt.Errorf("not asked, for neither end would be authenticated: %s; name certificates with --transfer-tls-cert, -key and -ca or with --%s-cert, -key and -ca for all ports, or allow it with --insecure-transfer",
-		strings.Join(beyond, ", "), mtls.Shared)
-	s.sayBeyond.Do(func() { s.env.Log.Warn("hosts on other machines are not asked for copies", "err", err) })
-	return asked, err
-}
-
-// handOut opens what a host asks for: this host's copy, or the export itself where it lies in a
-// folder that is handed out.
+// handOut opens what a host asks for: this host's copy, or the export itself, or a shard's part of a
+// checkpoint, where it lies in a folder that is handed out.
 func (s *Server) handOut(dir *os.Root, a peer.Ask) (*os.Root, error) {
+	if a.Part != "" {
+		return s.handOutPart(a)
+	}
 	t := target{model: a.Model, sub: a.Sub, version: a.Version, origin: a.Dir, source: filepath.Join(a.Dir, a.Sub, strconv.FormatInt(a.Version, 10))}
 	if t.check(s.cfg.Dir) != nil || !filepath.IsAbs(a.Dir) {
 		return nil, peer.ErrNotHere
@@ -174,8 +145,21 @@ func (s *Server) handOut(dir *os.Root, a peer.Ask) (*os.Root, error) {
 	if copied, err := dir.OpenRoot(t.place()); !errors.Is(err, fs.ErrNotExist) {
 		return copied, err
 	}
+	return s.ofExports(t.source)
+}
+
+// handOutPart opens a shard's part of a checkpoint.
+func (s *Server) handOutPart(a peer.Ask) (*os.Root, error) {
+	if peer.CheckPart(a.Part) != nil || !filepath.IsAbs(a.Dir) {
+		return nil, peer.ErrNotHere
+	}
+	return s.ofExports(filepath.Join(a.Dir, filepath.FromSlash(a.Part)))
+}
+
+// ofExports opens a folder below one that is handed out.
+func (s *Server) ofExports(source string) (*os.Root, error) {
 	for _, folder := range s.cfg.Exports {
-		if !within(folder, t.source) {
+		if !within(folder, source) {
 			continue
 		}
 		root, err := os.OpenRoot(folder)
@@ -183,7 +167,7 @@ func (s *Server) handOut(dir *os.Root, a peer.Ask) (*os.Root, error) {
 			return nil, err
 		}
 		defer root.Close()
-		rel, err := filepath.Rel(folder, t.source)
+		rel, err := filepath.Rel(folder, source)
 		if err != nil {
 			return nil, err
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/monolith-go/monolith/services/internal/modelcopy"
-	"github.com/monolith-go/monolith/services/modelsync/peer"
+	"github.com/monolith-go/monolith/services/internal/peer"
 )
 
 // TestHandOut: a host hands out its copies, and of its folders exports alone.
@@ -39,6 +39,12 @@ func TestHandOut(t *testing.T) {
 		{"a sub-model that climbs", peer.Ask{Model: "m", Sub: "../exported_models/ps_0", Version: 3, Dir: exported}, false},
 		{"a model that climbs", peer.Ask{Model: "..", Sub: "ps_0", Version: 3, Dir: exported}, false},
 		{"a checkpoint", peer.Ask{Model: "m", Sub: "model.ckpt-3", Version: 0, Dir: filepath.Join(srv, "movies")}, false},
+		{"a part of a checkpoint", peer.Ask{Part: "model.ckpt-3/ps_0", Dir: filepath.Join(srv, "movies")}, true},
+		{"a part that is not here", peer.Ask{Part: "model.ckpt-3/ps_1", Dir: filepath.Join(srv, "movies")}, false},
+		{"a part in another folder", peer.Ask{Part: "model.ckpt-3/ps_0", Dir: filepath.Join(base, "other")}, false},
+		{"a part in a relative folder", peer.Ask{Part: "model.ckpt-3/ps_0", Dir: "movies"}, false},
+		{"a folder that is no part", peer.Ask{Part: "exported_models/ps_0", Dir: filepath.Join(srv, "movies")}, false},
+		{"a part that climbs", peer.Ask{Part: "model.ckpt-3/../model.ckpt-3/ps_0", Dir: filepath.Join(srv, "movies")}, false},
 		{"a relative folder", peer.Ask{Model: "m", Sub: "ps_0", Version: 3, Dir: "exported_models"}, false},
 		{"the copies as an export", peer.Ask{Model: "m", Sub: "ps_0", Version: 3, Dir: filepath.Dir(filepath.Dir(filepath.Join(root.Name(), copied.place())))}, false},
 	} {

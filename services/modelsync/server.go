@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/monolith-go/monolith/events/transfer"
@@ -22,8 +21,8 @@ import (
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/modelcopy"
+	"github.com/monolith-go/monolith/services/internal/peer"
 	"github.com/monolith-go/monolith/services/internal/role"
-	"github.com/monolith-go/monolith/services/modelsync/peer"
 )
 
 const source = "model-sync"
@@ -51,9 +50,7 @@ type Server struct {
 
 	keys   *tls.Config  // of the port of transfers; nil: plain text
 	client *peer.Client // nil: nothing is fetched from other hosts
-	near   bool         // hosts on this machine alone are asked
 
-	sayBeyond sync.Once // of hosts that are not asked
 }
 
 // New checks cfg and starts nothing.

@@ -46,6 +46,12 @@ func (s *Server) service() bus.Service {
 			shardcmd.Release: command(commandTimeout, `{"cut":"c1"}`, func(_ context.Context, r shardcmd.ReleaseRequest) (any, error) {
 				return s.st.Release(r)
 			}),
+			shardcmd.Check: command(snapshotTimeout, `{"checkpoint":3,"parts":[{"shard":0,"path":"model.ckpt-3/ps_0","hash":"…","rows":7}]}`, func(ctx context.Context, r shardcmd.CheckRequest) (any, error) {
+				return s.checkParts(ctx, r)
+			}),
+			shardcmd.Discard: command(snapshotTimeout, `{"checkpoints":[3]}`, func(_ context.Context, r shardcmd.DiscardRequest) (any, error) {
+				return struct{}{}, s.discard(r)
+			}),
 			shardcmd.Hash: command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.st.Hash() }),
 			shardcmd.Barrier: command(maxBarrierWait+time.Second, `{"id":"epoch","worker":"w0","numWorkers":2}`, func(ctx context.Context, r shardcmd.BarrierRequest) (any, error) {
 				return s.barriers.wait(ctx, r)
@@ -106,7 +112,7 @@ func (s *Server) snapshot(ctx context.Context, r shardcmd.SnapshotRequest) (*tra
 		return nil, bus.Refuse(bus.CodeInvalid, "checkpoint %d, version %d: both count from 1", r.Checkpoint, r.Version)
 	}
 	if !s.sameDir(r.Dir) {
-		return nil, bus.Refuse(bus.CodeInvalid, "checkpoints go below %s here, not %s: start both roles with the same --dir", s.cfg.Dir, r.Dir)
+		return nil, s.otherDir(r.Dir)
 	}
 	select { // one writer per directory
 	case <-s.saving:
@@ -152,6 +158,10 @@ func (s *Server) snapshot(ctx context.Context, r shardcmd.SnapshotRequest) (*tra
 	if err != nil {
 		return nil, taken(err, r.Checkpoint)
 	}
+	identity, size, err := checkpoint.Written(filepath.Join(s.cfg.Dir, path))
+	if err != nil {
+		return nil, err
+	}
 	var exported *training.ExportedPart
 	if r.Export {
 		version := r.Version
@@ -170,7 +180,7 @@ func (s *Server) snapshot(ctx context.Context, r shardcmd.SnapshotRequest) (*tra
 	}
 	f := &training.ShardFile{
 		Shard: m.Shard, Path: filepath.ToSlash(path), Epoch: m.Epoch, Step: m.Step, SyncSeq: m.SyncSeq, Hash: m.Hash, Crc32C: m.Files,
-		Exported: exported,
+		Exported: exported, Bytes: size, Manifest: identity,
 	}
 	for _, t := range m.Tables {
 		f.Rows += t.Rows

@@ -66,6 +66,11 @@ type Config struct {
 	HeartbeatInterval time.Duration
 	// Health says how the machine is looked at. Default: never; by flags every 30 s.
 	Health machine.Config
+	// TransferTLS are the certificates that the shard shows hosts which have a part of a checkpoint that it
+	// lacks. Default: those of all ports.
+	TransferTLS mtls.Files
+	// InsecureTransfer has parts fetched in plain text, from other machines, too.
+	InsecureTransfer bool
 	// Drain bounds a clean stop. Default 5 s.
 	Drain time.Duration
 }
@@ -90,7 +95,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Model, "model", c.Model, "declared model that the job trains")
 	fs.IntVar(&c.Shard, "shard", c.Shard, "this shard, from 0")
 	fs.IntVar(&c.Shards, "shards", c.Shards, "shards of the job")
-	fs.StringVar(&c.Dir, "dir", c.Dir, "folder for checkpoints and exports, shared with the job's trainers")
+	fs.StringVar(&c.Dir, "dir", c.Dir, "folder for checkpoints and exports, the same path as the job's trainers have; each machine may have a disk of its own there")
 	fs.StringVar(&c.SnapshotDir, "snapshot-dir", c.SnapshotDir, "folder for snapshots of the views (default: none)")
 	fs.StringVar(&c.Listen, "listen", c.Listen, "where rows are served: host:port or unix:///path")
 	fs.StringVar(&c.Advertise, "advertise", c.Advertise, "address others connect to (default: the one listened on)")
@@ -106,6 +111,8 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.HoldTimeout, "hold-timeout", c.HoldTimeout, "how long a checkpoint cut may hold applies back")
 	fs.DurationVar(&c.HeartbeatInterval, "heartbeat-interval", c.HeartbeatInterval, "how often the replica-registry hears of this task")
 	c.Health.Register(fs)
+	c.TransferTLS.RegisterPort(fs, "transfer-tls", "fetches of checkpoints from other hosts, which both ends show")
+	fs.BoolVar(&c.InsecureTransfer, "insecure-transfer", c.InsecureTransfer, "fetch checkpoints in plain text, from other machines, too: who answers in a host's place may send another model")
 	fs.DurationVar(&c.Drain, "drain", c.Drain, "longest a clean stop takes")
 }
 

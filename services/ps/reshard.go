@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,10 +16,10 @@ import (
 // reshard reads what this shard keeps from a checkpoint that another number of shards has
 // made: rows by their ids, bands by name and place. All shards of a cut stand at the same
 // offsets. Admission filters cannot be taken apart: ids that have no row yet are counted anew.
-func (s *Server) reshard(c *training.Checkpoint) (*checkpoint.Shard, error) {
+func (s *Server) reshard(ctx context.Context, c *training.Checkpoint) (*checkpoint.Shard, error) {
 	var all *checkpoint.Shard
 	for i := range c.GetShards() {
-		part, err := s.readPart(c, i)
+		part, err := s.readPart(ctx, c, i)
 		if err != nil {
 			return nil, err
 		}

@@ -30,7 +30,7 @@ func (s *Server) job() (j lineage.Job) {
 // returns the manifest of what was loaded, nil for none. Checkpoints that are damaged, or
 // whose rows no table takes, are passed over with an error in the log; that all are is an
 // error.
-func (s *Server) restore(j lineage.Job, id int64) (*checkpoint.Manifest, error) {
+func (s *Server) restore(ctx context.Context, j lineage.Job, id int64) (*checkpoint.Manifest, error) {
 	all := j.Restorable()
 	if id == 0 || len(all) == 0 && id == anyCheckpoint {
 		return nil, s.st.Load(nil)
@@ -40,7 +40,7 @@ func (s *Server) restore(j lineage.Job, id int64) (*checkpoint.Manifest, error) 
 		if id != anyCheckpoint && c.GetId() != id {
 			continue
 		}
-		shard, err := s.read(c)
+		shard, err := s.read(ctx, c)
 		if err == nil {
 			err = s.st.Load(shard)
 			if err == nil {
@@ -61,15 +61,34 @@ func (s *Server) restore(j lineage.Job, id int64) (*checkpoint.Manifest, error) 
 }
 
 // read reads what this shard keeps of a checkpoint.
-func (s *Server) read(c *training.Checkpoint) (*checkpoint.Shard, error) {
+func (s *Server) read(ctx context.Context, c *training.Checkpoint) (*checkpoint.Shard, error) {
 	if len(c.GetShards()) != s.cfg.Shards {
-		return s.reshard(c)
+		return s.reshard(ctx, c)
 	}
-	return s.readPart(c, s.cfg.Shard)
+	return s.readPart(ctx, c, s.cfg.Shard)
 }
 
-// readPart reads what shard i wrote, and verifies that it is of this checkpoint.
-func (s *Server) readPart(c *training.Checkpoint, i int) (*checkpoint.Shard, error) {
+// readPart reads what shard i wrote. Where this machine does not have that, or has it damaged, it is fetched
+// from a host that has it.
+func (s *Server) readPart(ctx context.Context, c *training.Checkpoint, i int) (*checkpoint.Shard, error) {
+	shard, err := s.readHere(c, i)
+	if err == nil {
+		return shard, nil
+	}
+	for _, f := range c.GetShards() {
+		if f.GetShard() != uint32(i) {
+			continue
+		}
+		if ferr := s.fetchPart(ctx, c.GetDir(), f); ferr != nil {
+			return nil, fmt.Errorf("%w; %w", err, ferr)
+		}
+		return s.readHere(c, i)
+	}
+	return nil, err
+}
+
+// readHere reads what shard i wrote from this machine's disk, and verifies that it is of this checkpoint.
+func (s *Server) readHere(c *training.Checkpoint, i int) (*checkpoint.Shard, error) {
 	at := slices.IndexFunc(c.GetShards(), func(f *training.ShardFile) bool { return f.GetShard() == uint32(i) })
 	if at < 0 {
 		return nil, fmt.Errorf("it names %d shards, and none of them is shard %d", len(c.GetShards()), i)

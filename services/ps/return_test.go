@@ -291,7 +291,7 @@ func TestACheckpointOfSomethingElse(t *testing.T) {
 		}
 		hash := out.Hash + tc.hash
 		c := &training.Checkpoint{Id: 3, Shards: []*training.ShardFile{{Shard: 0, Path: "none"}, {Shard: 1, Path: "x", Hash: hash}}}
-		if _, err := s.read(c); (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
+		if _, err := s.read(t.Context(), c); (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v, want %q", name, err, tc.says)
 		}
 	}

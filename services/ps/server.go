@@ -36,6 +36,7 @@ import (
 	"github.com/monolith-go/monolith/projections/models"
 	"github.com/monolith-go/monolith/projections/registry"
 	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/internal/peer"
 	"github.com/monolith-go/monolith/services/internal/role"
 	"github.com/monolith-go/monolith/services/ps/publish"
 	"github.com/monolith-go/monolith/services/ps/state"
@@ -79,6 +80,8 @@ type Server struct {
 	barriers barriers
 	saving   chan struct{} // holds a token: whoever has it may write a snapshot
 
+	client *peer.Client // nil: no checkpoint is fetched from other hosts
+
 	memory func() (resources.Memory, error) // of the control group
 }
 
@@ -117,6 +120,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		ready: make(chan struct{}), asks: make(chan ask), saving: make(chan struct{}, 1),
 	}
 	s.saving <- struct{}{}
+	if err := s.transfers(); err != nil {
+		return nil, err
+	}
 	s.memory = resources.New(os.DirFS("/"), os.Getenv).GroupHeadroom
 	s.heartbeats = role.NewHeartbeats(env, cfg.HeartbeatInterval, s.heartbeat)
 	o := follow.Options{SnapshotDir: cfg.SnapshotDir, Log: env.Log, Metrics: env.Metrics}
@@ -143,6 +149,9 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.fleet.Run(gctx) })
 	g.Go(func() error { return s.lineage.Run(gctx) })
 	g.Go(func() error { return s.serve(gctx) })
+	if s.client != nil {
+		defer s.client.Close()
+	}
 	if err := clean(ctx, g.Wait()); err != nil {
 		return fmt.Errorf("ps: shard %d of job %q: %w", s.cfg.Shard, s.cfg.Job, err)
 	}

@@ -45,7 +45,7 @@ func (s *Server) takeOver(ctx context.Context, a target) error {
 	}
 	j := s.job()
 	s.restored = j.Restored
-	saved, err := s.restore(j, a.checkpoint)
+	saved, err := s.restore(ctx, j, a.checkpoint)
 	if err != nil {
 		return err
 	}

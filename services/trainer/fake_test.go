@@ -1,13 +1,16 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -66,6 +69,9 @@ type fakeShard struct {
 	flaky    float64                     // part of the answers that get lost
 	inOrder  bool
 	snapErr  error
+	disk     string           // of its own; "": the folder that it is told
+	full     bool             // it deletes nothing
+	lies     bool             // what it wrote is damaged
 	kept     map[int64]memory // snapshots, by checkpoint
 	restored uint64           // jobRestored that now follows
 	busy     int              // how many more holds are refused, as while an earlier chief's cut lasts
@@ -101,7 +107,8 @@ func newFakeShard(t *testing.T, b bus.Bus, index, shards int, truth func(learntR
 		Endpoints: map[string]bus.Handler{
 			shardcmd.Offsets: s.command(func([]byte) error { return nil }), shardcmd.Hold: s.command(s.hold),
 			shardcmd.Advance: s.command(s.advance), shardcmd.Release: s.command(s.release),
-			shardcmd.Rollback: s.command(s.rollback), shardcmd.Snapshot: s.snapshot,
+			shardcmd.Rollback: s.command(s.rollback), shardcmd.Snapshot: s.snapshot, shardcmd.Check: s.check,
+			shardcmd.Discard: s.discard,
 		},
 	})
 	if err != nil {
@@ -469,12 +476,12 @@ func (s *fakeShard) snapshot(_ context.Context, payload []byte) ([]byte, error) 
 	}
 	name := fmt.Sprintf("ps_%d", s.index)
 	path := filepath.Join(fmt.Sprintf("model.ckpt-%d", r.Checkpoint), name)
-	m, err := checkpoint.WriteShard(filepath.Join(r.Dir, path), sh)
+	m, err := checkpoint.WriteShard(filepath.Join(cmp.Or(s.disk, r.Dir), path), sh)
 	if err != nil {
 		return nil, err
 	}
 	if r.Export {
-		if _, err := checkpoint.WriteShard(filepath.Join(r.Dir, cut.ExportsDir, name, strconv.FormatInt(r.Version, 10)), checkpoint.Export(sh)); err != nil {
+		if _, err := checkpoint.WriteShard(filepath.Join(cmp.Or(s.disk, r.Dir), cut.ExportsDir, name, strconv.FormatInt(r.Version, 10)), checkpoint.Export(sh)); err != nil {
 			return nil, err
 		}
 	}
@@ -482,7 +489,54 @@ func (s *fakeShard) snapshot(_ context.Context, payload []byte) ([]byte, error) 
 		s.kept = map[int64]memory{}
 	}
 	s.kept[r.Checkpoint] = s.now.clone()
-	return protojson.Marshal(&training.ShardFile{Shard: uint32(s.index), Path: path, Epoch: s.epoch, Step: s.now.turn, Hash: m.Hash, Crc32C: m.Files})
+	if s.lies {
+		if err := os.Truncate(filepath.Join(cmp.Or(s.disk, r.Dir), path, "manifest.json"), 9); err != nil {
+			return nil, err
+		}
+	}
+	_, size, err := checkpoint.Written(filepath.Join(cmp.Or(s.disk, r.Dir), path))
+	if err != nil {
+		return nil, err
+	}
+	return protojson.Marshal(&training.ShardFile{Shard: uint32(s.index), Path: path, Epoch: s.epoch, Step: s.now.turn, Hash: m.Hash, Crc32C: m.Files, Bytes: size})
+}
+
+func (s *fakeShard) check(ctx context.Context, payload []byte) ([]byte, error) {
+	var r shardcmd.CheckRequest
+	if err := json.Unmarshal(payload, &r); err != nil {
+		return nil, err
+	}
+	var a shardcmd.CheckResponse
+	for _, p := range r.Parts {
+		v := shardcmd.Verdict{Shard: p.Shard}
+		found, err := checkpoint.InspectIn(ctx, cmp.Or(s.disk, r.Dir), p.Path, r.Deep)
+		if v.Offsets = found.Manifest.Offsets; err != nil {
+			v.Fault = err.Error()
+		}
+		a.Parts = append(a.Parts, v)
+	}
+	return json.Marshal(a)
+}
+
+func (s *fakeShard) discard(_ context.Context, payload []byte) ([]byte, error) {
+	var r shardcmd.DiscardRequest
+	if err := json.Unmarshal(payload, &r); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.full {
+		return nil, &bus.CommandError{Code: "INTERNAL", Message: "the disk does not answer"}
+	}
+	dir := cmp.Or(s.disk, r.Dir)
+	var errs []error
+	for _, id := range r.Checkpoints {
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, fmt.Sprintf("model.ckpt-%d", id))))
+	}
+	for _, v := range r.Exports {
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, cut.ExportsDir, fmt.Sprintf("ps_%d", s.index), fmt.Sprint(v))))
+	}
+	return []byte("{}"), errors.Join(errs...)
 }
 
 // checkBooks fails unless the ranges tile every partition from 0 to its end, once.

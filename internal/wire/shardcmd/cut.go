@@ -19,6 +19,8 @@ const (
 	Advance  = "advance"  // AdvanceRequest -> State: applies up to the targets go through
 	Snapshot = "snapshot" // SnapshotRequest -> training.ShardFile as protojson
 	Release  = "release"  // ReleaseRequest -> State
+	Check    = "check"    // CheckRequest -> CheckResponse: looks at parts of a checkpoint on the shard's own disk
+	Discard  = "discard"  // DiscardRequest -> {}: deletes from the shard's own disk
 	Hash     = "hash"     // {} -> HashResponse
 	Rollback = "rollback" // RollbackRequest -> State: deterministic mode only
 )
@@ -77,6 +79,48 @@ type SnapshotRequest struct {
 // ReleaseRequest ends a cut.
 type ReleaseRequest struct {
 	Cut string `json:"cut"`
+}
+
+// CheckRequest names parts of a checkpoint below Dir, which each shard has on a disk of its own. Deep
+// reads every byte of them; else sizes and manifests are compared alone, and what is not on the disk is fetched
+// from a host that has it. An empty Dir is the shard's own.
+type CheckRequest struct {
+	Checkpoint int64  `json:"checkpoint"`
+	Dir        string `json:"dir,omitempty"`
+	Deep       bool   `json:"deep,omitempty"`
+	Parts      []Part `json:"parts"`
+}
+
+// Part is what one shard wrote, as its fact has it.
+type Part struct {
+	Shard uint32 `json:"shard"`
+	Path  string `json:"path"`
+	Hash  string `json:"hash"`
+	Rows  uint64 `json:"rows"`
+	Bytes uint64 `json:"bytes,omitempty"` // 0: not known
+	// Manifest is the SHA-256 of its manifest; empty: not known.
+	Manifest string `json:"manifest,omitempty"`
+}
+
+// CheckResponse has a verdict of each part, in their order.
+type CheckResponse struct {
+	Parts []Verdict `json:"parts"`
+}
+
+// Verdict is what was found of a part.
+type Verdict struct {
+	Shard   uint32          `json:"shard"`
+	Fault   string          `json:"fault,omitempty"` // why it is not the one named; empty: it is
+	Offsets map[int32]int64 `json:"offsets,omitempty"`
+}
+
+// DiscardRequest has a shard delete what its disk holds of checkpoints, and its parts of exports. What is not
+// there is deleted. Chief is as in HoldRequest. What the shard's own facts exempt is refused.
+type DiscardRequest struct {
+	Chief       uint64  `json:"chief,omitempty"`
+	Dir         string  `json:"dir,omitempty"`
+	Checkpoints []int64 `json:"checkpoints,omitempty"`
+	Exports     []int64 `json:"exports,omitempty"` // versions
 }
 
 // HashResponse identifies the shard's whole state, slots included.

@@ -124,6 +124,16 @@ func (s *Shard) Hold(r shardcmd.HoldRequest, timeout time.Duration) (shardcmd.St
 	return s.standing(), nil
 }
 
+// Succeeded refuses a chief whom another one has followed, as far as the shard knows; 0 is nobody in particular.
+func (s *Shard) Succeeded(chief uint64) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if chief != 0 && chief < s.cuts.chief {
+		return bus.Refuse(bus.CodeConflict, "chief %d has followed chief %d: leave checkpoints to that one", s.cuts.chief, chief)
+	}
+	return nil
+}
+
 // Advance lets applies up to the targets through and returns once all are recorded.
 func (s *Shard) Advance(ctx context.Context, r shardcmd.AdvanceRequest) (shardcmd.State, error) {
 	first := true

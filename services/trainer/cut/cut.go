@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -48,7 +47,9 @@ type Job struct {
 	Shards        *shards.Set
 	Deterministic bool
 	Generation    func(shard int) uint64 // the timeline of a shard, as the fleet knows it
-	Log           *slog.Logger
+	// Variables are the numbers of the model's dense variables, as the shards hold them.
+	Variables func(ctx context.Context, turn, generation uint64) ([][]float32, error)
+	Log       *slog.Logger
 }
 
 // errNotNow is a cut that the shards cannot make at this moment, such as while one of
@@ -74,6 +75,7 @@ func Passes(err error) bool {
 type Cut struct {
 	Checkpoint *training.Checkpoint
 	syncSeq    uint64 // every delta of the job up to here is in the cut
+	variables  [][]float32
 }
 
 // Make runs hold, advance, snapshot and release. The shards are released in any case. claim
@@ -111,6 +113,12 @@ func (c *Cutter) Make(ctx context.Context, export bool, claim func(context.Conte
 	if c.ID, err = claim(ctx); err != nil {
 		return Cut{}, fmt.Errorf("claim a checkpoint's id: %w", err)
 	}
+	var variables [][]float32 // of the cut: the shards learn nothing before they have written it
+	if export {
+		if variables, err = c.Job.variables(ctx, turn, generation); err != nil {
+			return Cut{}, err
+		}
+	}
 	files, err := c.snapshot(ctx, turn, generation, export)
 	if err != nil {
 		return Cut{}, err
@@ -123,43 +131,28 @@ func (c *Cutter) Make(ctx context.Context, export bool, claim func(context.Conte
 		Checkpoint: &training.Checkpoint{
 			Id: c.ID, Dir: c.Job.Dir, Offsets: targets, Shards: files, Turn: turn, Generation: generation, Slots: slotRows(files),
 		},
-		syncSeq: end,
+		syncSeq: end, variables: variables,
 	}, nil
 }
 
-// ask sends one command of the cut to shard i.
-func (c *Cutter) ask(ctx context.Context, i int, endpoint string, body any, timeout time.Duration) ([]byte, error) {
-	payload, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
+// variables asks the shards, while they stand at the cut.
+func (j *Job) variables(ctx context.Context, turn, generation uint64) ([][]float32, error) {
+	if !j.Deterministic {
+		turn, generation = 0, 0
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	reply, err := c.Job.Bus.Commands().Call(ctx, c.Job.BZID, shardcmd.Command(c.Job.Name, i, endpoint), payload)
+	v, err := j.Variables(ctx, turn, generation)
 	if err != nil {
-		return nil, fmt.Errorf("%s of shard %d: %w", endpoint, i, err)
+		return nil, fmt.Errorf("%w: the dense variables of the cut: %w", errNotNow, err)
 	}
-	return reply, nil
-}
-
-// askUnlessMoved is ask for what may take long. A shard that is killed meanwhile leaves its
-// caller without an answer, and the chief, which waits for it, makes no other checkpoint:
-// the wait is over once the shard is back as another. The other shards are waited for as
-// before, since what this attempt has written is deleted behind it.
-func (c *Cutter) askUnlessMoved(ctx context.Context, i int, endpoint string, body any, timeout time.Duration) ([]byte, error) {
-	ctx, stop := c.Job.Shards.FollowOne(ctx, i)
-	defer stop()
-	reply, err := c.ask(ctx, i, endpoint, body, timeout)
-	if err != nil && errors.Is(context.Cause(ctx), shards.ErrMoved) {
-		return nil, fmt.Errorf("%w: %s of shard %d: %w", errNotNow, endpoint, i, shards.ErrMoved)
-	}
-	return reply, err
+	return v, nil
 }
 
 func (c *Cutter) states(ctx context.Context, endpoint string, body func(i int) any) ([]shardcmd.State, error) {
 	states := make([]shardcmd.State, c.Job.Shards.Len())
 	err := c.Job.Shards.Each(func(i int) error {
-		reply, err := c.ask(ctx, i, endpoint, body(i), commandTimeout)
+		reply, err := c.Job.ask(ctx, i, endpoint, body(i), commandTimeout)
 		if err != nil {
 			return err
 		}
@@ -216,7 +209,7 @@ func (c *Cutter) snapshot(ctx context.Context, turn, generation uint64, export b
 		if c.Job.Deterministic {
 			req.Turn, req.Generation = turn, generation
 		}
-		reply, err := c.askUnlessMoved(ctx, i, shardcmd.Snapshot, req, snapshotTimeout)
+		reply, err := c.Job.askUnlessMoved(ctx, i, shardcmd.Snapshot, req, snapshotTimeout)
 		if err != nil {
 			return err
 		}
@@ -258,41 +251,24 @@ func (c *Cutter) syncEnd(ctx context.Context, files []*training.ShardFile) (uint
 func (c *Cutter) release(ctx context.Context) error {
 	errs := make([]error, c.Job.Shards.Len())
 	_ = c.Job.Shards.Each(func(i int) error {
-		_, errs[i] = c.ask(ctx, i, shardcmd.Release, shardcmd.ReleaseRequest{Cut: c.Name}, commandTimeout)
+		_, errs[i] = c.Job.ask(ctx, i, shardcmd.Release, shardcmd.ReleaseRequest{Cut: c.Name}, commandTimeout)
 		return nil
 	})
 	return errors.Join(errs...)
 }
 
 // Entry writes the entry sub-model of the version: the spec, and the dense variables
-// that the shards have just written.
+// that the shards held at the cut.
 func (c *Cutter) Entry(made Cut, m *runtime.Engine) (*training.ModelExported, error) {
 	e := &checkpoint.Entry{
 		Spec: m.Spec(), Version: c.ID, Job: c.Job.Name, Shards: uint32(c.Job.Shards.Len()),
 		SyncSeq: made.syncSeq, Dense: map[string]checkpoint.Variable{},
 	}
-	var bands []checkpoint.Band
-	for _, f := range made.Checkpoint.GetShards() {
-		s, err := checkpoint.ReadDenseIn(made.Checkpoint.GetDir(), f.GetPath())
-		if err != nil {
-			return nil, fmt.Errorf("read back shard %d: %w", f.GetShard(), err)
+	for i, v := range m.Variables() {
+		if i >= len(made.variables) || len(made.variables[i]) != v.Size {
+			return nil, fmt.Errorf("the shards did not answer variable %q of %d numbers", v.Name, v.Size)
 		}
-		if got := s.Manifest.Offsets; !maps.Equal(got, made.Checkpoint.GetOffsets()) {
-			return nil, fmt.Errorf("shard %d wrote offsets %v, the cut is at %v", f.GetShard(), got, made.Checkpoint.GetOffsets())
-		}
-		for name, v := range s.Dense {
-			v.Slots = nil
-			e.Dense[name] = v
-		}
-		bands = append(bands, s.Bands...)
-	}
-	if err := checkpoint.Join(e.Dense, bands); err != nil {
-		return nil, fmt.Errorf("put what the shards wrote together: %w", err)
-	}
-	for _, v := range m.Variables() {
-		if _, ok := e.Dense[v.Name]; !ok {
-			return nil, fmt.Errorf("no shard wrote variable %q", v.Name)
-		}
+		e.Dense[v.Name] = checkpoint.Variable{Shape: v.Shape, Values: made.variables[i]}
 	}
 	saved, err := tfgraph.Entry(e.Spec.GetName(), c.Job.Shards.Len())
 	if err != nil {

@@ -1,7 +1,6 @@
 package cut
 
 import (
-	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/durable"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
 
@@ -118,26 +118,9 @@ func subModels(shards int) []string {
 	return subs
 }
 
-// Holds says whether checkpoint id is on disk.
-func (f Folder) Holds(id int64) bool {
-	_, err := os.Stat(checkpointDir(f.Dir, id))
-	return err == nil
-}
-
-// remove hides the folder under a name that nobody reads before it empties it, so that
-// a crash leaves no half of a checkpoint. It says whether nothing is left.
+// remove says whether nothing is left of the folder.
 func (f Folder) remove(root *os.Root, dir string) bool {
-	gone := filepath.Join(filepath.Dir(dir), ".deleted-"+filepath.Base(dir))
-	err := root.RemoveAll(gone)
-	if err == nil {
-		err = root.Rename(dir, gone)
-	}
-	if errors.Is(err, os.ErrNotExist) {
-		return true
-	}
-	if err == nil {
-		err = root.RemoveAll(gone)
-	}
+	err := durable.RemoveAll(root, dir)
 	if err != nil {
 		f.Log.Warn("an old checkpoint could not be deleted", "dir", dir, "err", err)
 	}

@@ -110,6 +110,19 @@ func (d *Dense) fetch() {
 
 // FetchDense asks every shard for its bands of the variables, at a turn in deterministic mode.
 func FetchDense(ctx context.Context, s *Set, e *step.Engine, turn, generation uint64) (*runtime.Weights, error) {
+	v, err := fetchVariables(ctx, s, e, e.Rounded, turn, generation)
+	if err != nil {
+		return nil, err
+	}
+	return e.Weights(turn, v)
+}
+
+// FetchVariables asks for every number of the variables, none of them rounded.
+func FetchVariables(ctx context.Context, s *Set, e *step.Engine, turn, generation uint64) ([][]float32, error) {
+	return fetchVariables(ctx, s, e, make([]bool, len(e.Variables())), turn, generation)
+}
+
+func fetchVariables(ctx context.Context, s *Set, e *step.Engine, rounded []bool, turn, generation uint64) ([][]float32, error) {
 	vars := e.Variables()
 	v := make([][]float32, len(vars))
 	for i := range v {
@@ -120,17 +133,14 @@ func FetchDense(ctx context.Context, s *Set, e *step.Engine, turn, generation ui
 	err := s.Each(func(i int) error {
 		for bands := e.Bands[i]; len(bands) > 0; {
 			n := atOnce(bands)
-			if err := fetchBands(ctx, s, i, bands[:n], e.Rounded, turn, generation, v); err != nil {
+			if err := fetchBands(ctx, s, i, bands[:n], rounded, turn, generation, v); err != nil {
 				return err
 			}
 			bands = bands[n:]
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return e.Weights(turn, v)
+	return v, err
 }
 
 // atOnce is how many of bands one answer holds.

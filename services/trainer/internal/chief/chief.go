@@ -408,6 +408,10 @@ func (c *Chief) Checkpoint(ctx context.Context, why requests.Request) (id int64,
 			id = j.LastID + 1
 		} else {
 			s.Folder().Discard(id)
+			shards := s.cutJob()
+			if err := shards.Discard(ctx, c.epoch, []int64{id}, []int64{id}); err != nil {
+				s.Log.Warn("what a failed checkpoint has left is not deleted from every shard's disk", "checkpoint", id, "err", err)
+			}
 		}
 		s.Log.Error("checkpoint failed", "checkpoint", id, "err", err)
 		facts = []*training.Event{{Body: &training.Event_CheckpointFailed{CheckpointFailed: &training.CheckpointFailed{Id: id, Reason: err.Error()}}}}
@@ -431,7 +435,7 @@ func (c *Chief) Checkpoint(ctx context.Context, why requests.Request) (id int64,
 	}
 	s.Saved.Inc()
 	s.Log.Info("checkpoint saved", "checkpoint", id, "export", why.Export, "reason", why.Reason, "took", time.Since(begin))
-	c.sweepNow()
+	c.sweepNow(ctx)
 	c.commit(ctx, facts[0].GetCheckpointSaved().GetCheckpoint())
 	return id, seqs[0], nil
 }
@@ -443,6 +447,9 @@ func (c *Chief) make(ctx context.Context, why requests.Request) (id int64, _ []*
 	ct := cut.Cutter{Job: c.Trainer.cutJob(), Chief: c.epoch, Name: fmt.Sprintf("%s-%d-%d", c.Trainer.Name, c.epoch, c.cuts)}
 	made, err := ct.Make(ctx, why.Export, func(ctx context.Context) (int64, error) { return c.Claim(ctx, why) })
 	if err != nil {
+		return ct.ID, nil, err
+	}
+	if err := ct.Verify(ctx, made.Checkpoint); err != nil {
 		return ct.ID, nil, err
 	}
 	if err := cut.Info(made.Checkpoint); err != nil {

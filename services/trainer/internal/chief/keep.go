@@ -4,14 +4,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"slices"
+	"errors"
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/trainer/cut"
 	"github.com/monolith-go/monolith/services/trainer/requests"
 )
 
@@ -51,13 +51,13 @@ func (c *Chief) handleKeep(ctx context.Context, payload []byte) ([]byte, error) 
 	}
 	c.sweeping.Lock()
 	defer c.sweeping.Unlock()
+	if err := c.onDisk(ctx, body.Checkpoint); err != nil {
+		return nil, err
+	}
 	return c.keeping(ctx, body, func(j lineage.Job) (*training.Event, error) {
-		there := slices.ContainsFunc(j.Checkpoints, func(x events.JSON[*training.Checkpoint]) bool {
-			return x.V.GetId() == body.Checkpoint && x.V.GetDir() == c.Dir
-		})
 		switch {
-		case !there || !c.Folder().Holds(body.Checkpoint):
-			return nil, bus.Refuse(bus.CodeNotFound, "checkpoint %d of job %s is not on disk: keep one that trainer.%s.state lists", body.Checkpoint, c.Job, c.Job)
+		case j.Checkpoint(body.Checkpoint) == nil:
+			return nil, c.noCheckpoint(body.Checkpoint)
 		case j.Exempt(body.Checkpoint):
 			return nil, nil
 		case len(j.Kept) >= lineage.MaxExempt:
@@ -67,6 +67,31 @@ func (c *Chief) handleKeep(ctx context.Context, payload []byte) ([]byte, error) 
 			Id: body.Checkpoint, Reason: cmp.Or(body.Reason, "on command"),
 		}}}, nil
 	})
+}
+
+// onDisk refuses a checkpoint of which not every shard says that it has its part.
+func (c *Chief) onDisk(ctx context.Context, id int64) error {
+	ctx, cancel := context.WithTimeout(ctx, CommandPatience)
+	defer cancel()
+	if err := c.caughtUp(ctx); err != nil {
+		return err
+	}
+	saved := c.job().Checkpoint(id)
+	if saved.GetDir() != c.Dir {
+		return c.noCheckpoint(id)
+	}
+	shards := c.cutJob()
+	switch err := shards.Holds(ctx, saved); {
+	case errors.Is(err, cut.ErrDamaged):
+		return bus.Refuse(bus.CodeNotFound, "checkpoint %d of job %s cannot be kept: %v: keep another one that trainer.%s.state lists", id, c.Job, err, c.Job)
+	case err != nil:
+		return bus.Refuse(bus.CodeUnavailable, "not every shard says whether it has checkpoint %d: %v: ask again", id, err)
+	}
+	return nil
+}
+
+func (c *Chief) noCheckpoint(id int64) error {
+	return bus.Refuse(bus.CodeNotFound, "checkpoint %d of job %s is not on disk: keep one that trainer.%s.state lists", id, c.Job, c.Job)
 }
 
 // handleRelease answers trainer.<job>.release: the checkpoint counts again, and goes with the next one

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/internal/role"
+	"github.com/monolith-go/monolith/services/trainer/cut"
 	"github.com/monolith-go/monolith/services/trainer/requests"
 )
 
@@ -40,6 +42,9 @@ func (c *Chief) handleRestore(ctx context.Context, payload []byte) ([]byte, erro
 	if err := c.caughtUp(ctx); err != nil {
 		return nil, err
 	}
+	if err := c.restorable(ctx, body.Checkpoint); err != nil {
+		return nil, err
+	}
 	end, err := c.Trainer.Env.Bus.Deltas().Last(ctx)
 	if err != nil {
 		return nil, bus.Refuse(bus.CodeUnavailable, "find the end of the deltas: %v: nothing was done, ask again", err)
@@ -47,11 +52,7 @@ func (c *Chief) handleRestore(ctx context.Context, payload []byte) ([]byte, erro
 	why := requests.Request{Reason: cmp.Or(body.Reason, "on command")}
 	var saved []int64
 	_, seqs, err := c.append(ctx, why, func(j lineage.Job) []*training.Event {
-		saved = saved[:0]
-		for _, x := range j.Checkpoints {
-			saved = append(saved, x.V.GetId())
-		}
-		if !slices.Contains(saved, body.Checkpoint) {
+		if saved = j.IDs(); !slices.Contains(saved, body.Checkpoint) {
 			return nil
 		}
 		return []*training.Event{{Body: &training.Event_JobRestored{JobRestored: &training.JobRestored{
@@ -73,6 +74,24 @@ func (c *Chief) handleRestore(ctx context.Context, payload []byte) ([]byte, erro
 		answer["export"] = made
 	}
 	return json.Marshal(answer)
+}
+
+// restorable refuses a checkpoint of which a shard says that its part is damaged. A shard that says nothing
+// is away, which may be why the job is to return.
+func (c *Chief) restorable(ctx context.Context, id int64) error {
+	saved := c.job().Checkpoint(id)
+	if saved == nil {
+		return nil // the fact's append says so
+	}
+	shards := c.cutJob()
+	err := shards.Holds(ctx, saved)
+	if errors.Is(err, cut.ErrDamaged) {
+		return bus.Refuse(bus.CodeConflict, "job %s cannot return to checkpoint %d: %v: return to one of %v, or bring the part back", c.Trainer.Job, id, err, c.job().IDs())
+	}
+	if err != nil {
+		c.Trainer.Log.Warn("not every shard says whether it has the checkpoint that the job returns to", "checkpoint", id, "err", err)
+	}
+	return nil
 }
 
 // Export has the chief make a checkpoint with an export, unless ctx ends before.

@@ -3,6 +3,7 @@ package trainertest
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"sync"
 	"testing"
 
@@ -18,7 +19,7 @@ func Commands(t *testing.T, b bus.Bus, n int, do func(shard int, endpoint string
 	t.Helper()
 	for i := range n {
 		endpoints := map[string]bus.Handler{}
-		for _, e := range []string{shardcmd.Offsets, shardcmd.Hold, shardcmd.Advance, shardcmd.Snapshot, shardcmd.Release, shardcmd.Rollback} {
+		for _, e := range []string{shardcmd.Offsets, shardcmd.Hold, shardcmd.Advance, shardcmd.Snapshot, shardcmd.Release, shardcmd.Rollback, shardcmd.Check, shardcmd.Discard} {
 			endpoints[e] = func(_ context.Context, payload []byte) ([]byte, error) {
 				reply, err := do(i, e, payload)
 				if err != nil {
@@ -52,6 +53,11 @@ type Scripted struct {
 	Snapshotted func()
 	Released    int
 	Stuck       bool // it cannot be released
+	Bytes       uint64
+	Checked     []shardcmd.CheckRequest
+	Fault       string // that it finds of every part
+	Discarded   []shardcmd.DiscardRequest
+	Full        bool // it deletes nothing
 }
 
 // Shards serves shards that stand at these offsets of partition 0.
@@ -94,7 +100,27 @@ func (s *Scripted) Command(endpoint string, payload []byte) (any, error) {
 		if s.LetsGo {
 			s.State.Held = ""
 		}
-		return &training.ShardFile{Shard: s.As, Path: "p", Hash: "h", SyncSeq: s.Sync}, nil
+		return &training.ShardFile{Shard: s.As, Path: "p", Hash: "h", SyncSeq: s.Sync, Bytes: s.Bytes}, nil
+	case shardcmd.Check:
+		var r shardcmd.CheckRequest
+		if err := json.Unmarshal(payload, &r); err != nil {
+			return nil, err
+		}
+		s.Checked = append(s.Checked, r)
+		var a shardcmd.CheckResponse
+		for _, p := range r.Parts {
+			a.Parts = append(a.Parts, shardcmd.Verdict{Shard: p.Shard, Fault: s.Fault, Offsets: maps.Clone(s.State.Next)})
+		}
+		return a, nil
+	case shardcmd.Discard:
+		var r shardcmd.DiscardRequest
+		if err := json.Unmarshal(payload, &r); err != nil {
+			return nil, err
+		}
+		s.Discarded = append(s.Discarded, r)
+		if s.Full {
+			return nil, bus.Refuse(bus.CodeInternal, "the disk does not answer")
+		}
 	case shardcmd.Release:
 		if s.Released++; s.Stuck {
 			return nil, bus.Refuse(bus.CodeInternal, "stuck")

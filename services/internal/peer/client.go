@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,13 +28,15 @@ type Source struct{ Host, Address string }
 
 // Client fetches from other hosts.
 type Client struct {
-	conf Config
-	http *http.Client
+	conf   Config
+	http   *http.Client
+	beyond sync.Once // says which sources are not asked
 }
 
 // Config of a client; zero values take the defaults named here.
 type Config struct {
 	TLS      *tls.Config // shown to sources and asked of them; nil: plain text
+	Near     bool        // sources on this machine alone are asked, for nothing protects what is sent
 	Log      *slog.Logger
 	Fetched  prometheus.Counter       // bytes of files
 	Faults   *prometheus.CounterVec   // by reason: unreachable, corrupt
@@ -75,7 +78,7 @@ func NewClient(c Config) *Client {
 			return (&tls.Dialer{Config: conf}).DialContext(ctx, network, address)
 		}
 	}
-	return &Client{c, &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
+	return &Client{conf: c, http: &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return errors.New("a source must not send others elsewhere")
 	}}}
 }

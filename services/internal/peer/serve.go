@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,10 @@ type Ask struct {
 	Model, Sub string
 	Version    int64
 	Dir        string // the exported_models folder, as the plan names it
+
+	// Part is a shard's part of a checkpoint below Dir, the job's folder, as model.ckpt-3/ps_0; the others are
+	// empty then.
+	Part string
 }
 
 const (
@@ -34,16 +39,37 @@ const (
 )
 
 func (a Ask) query() url.Values {
+	if a.Part != "" {
+		return url.Values{"dir": {a.Dir}, "part": {a.Part}}
+	}
 	return url.Values{"model": {a.Model}, "sub": {a.Sub}, "version": {strconv.FormatInt(a.Version, 10)}, "dir": {a.Dir}}
 }
 
 func askOf(q url.Values) (a Ask, err error) {
+	if q.Has("part") {
+		a = Ask{Dir: q.Get("dir"), Part: q.Get("part")}
+		if err = CheckPart(a.Part); a.Dir == "" {
+			err = errors.New("name a dir")
+		}
+		return a, err
+	}
 	a = Ask{Model: q.Get("model"), Sub: q.Get("sub"), Dir: q.Get("dir")}
 	a.Version, err = strconv.ParseInt(q.Get("version"), 10, 64)
 	if err != nil || a.Model == "" || a.Sub == "" || a.Dir == "" {
 		return a, errors.New("name a model, sub, version and dir")
 	}
 	return a, nil
+}
+
+// partName is what shards call their parts of checkpoints.
+var partName = regexp.MustCompile(`^model\.ckpt-[1-9][0-9]{0,18}/ps_(0|[1-9][0-9]{0,4})$`)
+
+// CheckPart refuses what is no shard's part of a checkpoint.
+func CheckPart(path string) error {
+	if !partName.MatchString(path) {
+		return fmt.Errorf("%.80q is no part of a checkpoint, which are called model.ckpt-3/ps_0", path)
+	}
+	return nil
 }
 
 // ErrNotHere is returned for what does not lie on this host, or is not to be handed out.

@@ -1,0 +1,79 @@
+package ps
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
+)
+
+// maxParts bounds those of one check.
+const maxParts = 1 << 16
+
+// checkParts answers what the shard's own disk holds of a checkpoint. A verdict is an answer: only what could not
+// be looked at is an error.
+func (s *Server) checkParts(ctx context.Context, r shardcmd.CheckRequest) (shardcmd.CheckResponse, error) {
+	var all shardcmd.CheckResponse
+	if !s.sameDir(r.Dir) {
+		return all, s.otherDir(r.Dir)
+	}
+	if len(r.Parts) == 0 || len(r.Parts) > maxParts {
+		return all, bus.Refuse(bus.CodeInvalid, "%d parts of checkpoint %d are named: give 1 to %d", len(r.Parts), r.Checkpoint, maxParts)
+	}
+	for _, p := range r.Parts {
+		v, err := s.inspect(ctx, r, p)
+		if err != nil {
+			return all, err
+		}
+		all.Parts = append(all.Parts, v)
+	}
+	return all, nil
+}
+
+// inspect compares one part with what is said of it.
+func (s *Server) inspect(ctx context.Context, r shardcmd.CheckRequest, p shardcmd.Part) (v shardcmd.Verdict, err error) {
+	v.Shard = p.Shard
+	found, err := checkpoint.InspectIn(ctx, s.cfg.Dir, p.Path, r.Deep)
+	if err != nil && !r.Deep {
+		f := &training.ShardFile{Shard: p.Shard, Path: p.Path, Hash: p.Hash, Manifest: p.Manifest}
+		if ferr := s.fetchPart(ctx, cmp.Or(r.Dir, s.cfg.Dir), f); ferr != nil {
+			err = fmt.Errorf("%w; %w", err, ferr)
+		} else {
+			found, err = checkpoint.InspectIn(ctx, s.cfg.Dir, p.Path, false)
+		}
+	}
+	m := &found.Manifest
+	switch {
+	case ctx.Err() != nil:
+		return v, ctx.Err()
+	case errors.Is(err, fs.ErrNotExist):
+		v.Fault = fmt.Sprintf("it is not on this machine, or not whole: %v", err)
+	case err != nil:
+		v.Fault = err.Error()
+	case m.Job != s.cfg.Job || m.Checkpoint != r.Checkpoint || m.Shard != p.Shard:
+		v.Fault = fmt.Sprintf("%s is shard %d of job %q at checkpoint %d", p.Path, m.Shard, m.Job, m.Checkpoint)
+	case m.Hash != p.Hash:
+		v.Fault = fmt.Sprintf("%s hashes to %s, %s was written: it is from another attempt", p.Path, m.Hash, p.Hash)
+	case found.Rows != p.Rows:
+		v.Fault = fmt.Sprintf("%s has %d rows, %d were written", p.Path, found.Rows, p.Rows)
+	case p.Bytes != 0 && found.Bytes != p.Bytes:
+		v.Fault = fmt.Sprintf("%s has %d bytes, %d were written", p.Path, found.Bytes, p.Bytes)
+	}
+	if v.Fault != "" {
+		s.log.Error("a part of a checkpoint is not what was written", "checkpoint", r.Checkpoint, "part", p.Shard, "fault", v.Fault)
+		return v, nil
+	}
+	v.Offsets = m.Offsets
+	return v, nil
+}
+
+// otherDir refuses a folder that is not the job's here.
+func (s *Server) otherDir(dir string) error {
+	return bus.Refuse(bus.CodeInvalid, "checkpoints go below %s here, not %s: start both roles with the same --dir", s.cfg.Dir, dir)
+}

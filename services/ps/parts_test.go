@@ -1,0 +1,160 @@
+package ps
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
+	"github.com/monolith-go/monolith/internal/wire/shardcmd"
+	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services/ps/pstest"
+)
+
+// factOf is what a fact says of a part.
+func factOf(f *training.ShardFile) shardcmd.Part {
+	return shardcmd.Part{Shard: f.GetShard(), Path: f.GetPath(), Hash: f.GetHash(), Rows: f.GetRows(), Bytes: f.GetBytes()}
+}
+
+// TestAShardChecksItsPart damages a part in every way, and the shard that has it on its disk says so.
+func TestAShardChecksItsPart(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	p.teach(pstest.Teach(0, 0, 0, 10, 1, 1, 2))
+	c := w.checkpoint(1, 1, 0)
+	part := factOf(c.GetShards()[0])
+	if part.Bytes == 0 || part.Rows != 2 || len(c.GetShards()[0].GetManifest()) != 64 {
+		t.Fatalf("the shard says that it wrote %v", c.GetShards()[0])
+	}
+	verdict := func(part shardcmd.Part, deep bool) shardcmd.Verdict {
+		t.Helper()
+		a := must[shardcmd.CheckResponse](w, 0, shardcmd.Check, shardcmd.CheckRequest{Checkpoint: 1, Dir: w.dir, Deep: deep, Parts: []shardcmd.Part{part}})
+		if len(a.Parts) != 1 {
+			t.Fatalf("verdicts: %+v", a)
+		}
+		return a.Parts[0]
+	}
+	sound := func() {
+		t.Helper()
+		for _, deep := range []bool{false, true} {
+			if v := verdict(part, deep); v.Fault != "" || v.Offsets[0] != 10 {
+				t.Errorf("of a sound part, deep %t: %+v", deep, v)
+			}
+		}
+	}
+	sound()
+	for fault, change := range map[string]func(*shardcmd.Part){
+		"from another attempt":    func(p *shardcmd.Part) { p.Hash = "h" },
+		"3 were written":          func(p *shardcmd.Part) { p.Rows = 3 },
+		"9 were written":          func(p *shardcmd.Part) { p.Bytes = 9 },
+		"is shard 0":              func(p *shardcmd.Part) { p.Shard = 1 },
+		"not on this machine":     func(p *shardcmd.Part) { p.Path = "model.ckpt-9/ps_0" },
+		"path escapes from paren": func(p *shardcmd.Part) { p.Path = "../elsewhere" },
+	} {
+		other := part
+		if change(&other); !strings.Contains(verdict(other, false).Fault, fault) {
+			t.Errorf("want %q, got %+v", fault, verdict(other, false))
+		}
+	}
+	dir := filepath.Join(w.dir, part.Path)
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, f := range files {
+		path := filepath.Join(dir, f.Name())
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put := func(b []byte) {
+			t.Helper()
+			if err := os.WriteFile(path, b, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if put(append(slices.Clip(text), 'x')); verdict(part, false).Fault == "" {
+			t.Errorf("%s is longer, and nobody notices", f.Name())
+		}
+		if len(text) > 0 {
+			if put(text[:len(text)-1]); verdict(part, false).Fault == "" {
+				t.Errorf("%s is cut short, and nobody notices", f.Name())
+			}
+			flipped := slices.Clone(text)
+			flipped[len(flipped)/2] ^= 1
+			if put(flipped); verdict(part, true).Fault == "" {
+				t.Errorf("a bit of %s differs, and nobody notices", f.Name())
+			}
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if verdict(part, false).Fault == "" {
+			t.Errorf("%s is gone, and nobody notices", f.Name())
+		}
+		put(text)
+	}
+	sound()
+	var refused *bus.CommandError
+	if _, err := call[shardcmd.CheckResponse](w, 0, shardcmd.Check, shardcmd.CheckRequest{Checkpoint: 1, Dir: "/elsewhere", Parts: []shardcmd.Part{part}}); !errors.As(err, &refused) || refused.Code != bus.CodeInvalid {
+		t.Errorf("in another folder: %v", err)
+	}
+	if _, err := call[shardcmd.CheckResponse](w, 0, shardcmd.Check, shardcmd.CheckRequest{Checkpoint: 1}); !errors.As(err, &refused) || refused.Code != bus.CodeInvalid {
+		t.Errorf("of no part: %v", err)
+	}
+}
+
+// TestAShardDiscardsItsParts: a shard deletes what its chief says from its own disk, and nothing that is
+// kept or that a chief names who was succeeded.
+func TestAShardDiscardsItsParts(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	for id := int64(1); id <= 3; id++ {
+		p.teach(pstest.Teach(0, 0, 10*(id-1), 10*id, 1, 1))
+		w.save(w.checkpoint(1, id, 0))
+	}
+	kept := w.append("training", job, &training.Event{Body: &training.Event_CheckpointKept{CheckpointKept: &training.CheckpointKept{Id: 2, Reason: "test"}}})
+	wait.For(t, "the shard knows what is kept", func() bool {
+		exempt := false
+		p.lineage.Read(func(l lineage.State) { exempt = l.Jobs[job].Exempt(2) })
+		return exempt && p.lineage.Seq() >= kept
+	})
+	must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "of 7", Chief: 7})
+	must[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "of 7"})
+	there := func(id int64) (n int) {
+		for _, dir := range []string{p.cfg.checkpointPath(id), p.cfg.exportPath(id)} {
+			if _, err := os.Stat(filepath.Join(w.dir, dir)); err == nil {
+				n++
+			}
+		}
+		return n
+	}
+	for name, r := range map[string]shardcmd.DiscardRequest{
+		"a kept checkpoint": {Chief: 7, Checkpoints: []int64{1, 2}},
+		"its export":        {Chief: 7, Exports: []int64{2}},
+		"of a chief before": {Chief: 6, Checkpoints: []int64{1}},
+		"in another folder": {Chief: 7, Dir: "/elsewhere", Checkpoints: []int64{1}},
+		"no checkpoint":     {Chief: 7, Checkpoints: []int64{0}},
+	} {
+		if _, err := call[struct{}](w, 0, shardcmd.Discard, r); err == nil {
+			t.Errorf("%s is deleted", name)
+		}
+	}
+	if there(1)+there(2)+there(3) != 6 {
+		t.Fatal("what was refused is deleted")
+	}
+	for range 2 { // what is gone is deleted
+		must[struct{}](w, 0, shardcmd.Discard, shardcmd.DiscardRequest{Chief: 7, Dir: w.dir, Checkpoints: []int64{1}, Exports: []int64{3}})
+	}
+	if there(1) != 1 || there(2) != 2 || there(3) != 1 {
+		t.Errorf("left are %d, %d and %d folders", there(1), there(2), there(3))
+	}
+	if _, err := os.Stat(filepath.Join(w.dir, "model.ckpt-1")); err == nil {
+		t.Error("an empty folder is left of the checkpoint")
+	}
+}
