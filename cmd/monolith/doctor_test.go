@@ -48,7 +48,7 @@ func TestDoctor(t *testing.T) {
 	})
 	_, found := look()
 	for _, check := range []string{"NATS", "JetStream storage", "clock", "sync", "stream MONOLITH", "stream MONOLITH_SYNC", "stream MONOLITH_DLQ", "versions", "dead letters",
-		"role portal", "role publisher", "role replica-registry", "leases", "heartbeats", "problems", "model movies", "job movies", "ports", "topic ratings", "topic predictions"} {
+		"role portal", "role publisher", "role replica-registry", "leases", "heartbeats", "problems", "model movies", "job movies", "ports", "transfers", "topic ratings", "topic predictions"} {
 		if !found[check].OK {
 			t.Errorf("%s was not looked at: %+v", check, found[check])
 		}

@@ -54,6 +54,7 @@ func (e *examination) roles(ctx context.Context, b bus.Bus, s jetstream.Survey) 
 	e.planned(fleets, plans)
 	e.shards(fleets, jobs)
 	e.addresses(ctx, alive)
+	e.transfers(ctx, jobs)
 }
 
 // living are the containers that the registry counts as alive, by id.
