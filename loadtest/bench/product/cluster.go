@@ -42,7 +42,10 @@ type stackCluster struct {
 }
 
 // StartCluster starts one in this process, as [Start] says.
-func StartCluster(ctx context.Context) (_ Cluster, err error) {
+func StartCluster(ctx context.Context) (Cluster, error) { return startStack(ctx, host.Ports{}, 0) }
+
+// startStack starts one with these ports, and that of its ZooKeeper view; 0: one that is free.
+func startStack(ctx context.Context, ports host.Ports, zk int) (_ *stackCluster, err error) {
 	dir, err := os.MkdirTemp("", "monolith-bench-")
 	if err != nil {
 		return nil, err
@@ -57,7 +60,7 @@ func StartCluster(ctx context.Context) (_ Cluster, err error) {
 			}
 		}
 	}()
-	c.stack, err = host.Start(ctx, host.Config{Logs: connect.Config{BZID: "bench", Level: "error"}, Dir: dir, Shards: clusterShards, Replicas: clusterReplicas,
+	c.stack, err = host.Start(ctx, host.Config{Logs: connect.Config{BZID: "bench", Level: "error"}, Dir: dir, Ports: ports, ZKPort: zk, Shards: clusterShards, Replicas: clusterReplicas,
 		Trainers: 2, Partitions: 4, Batch: 64, Linger: 10 * time.Millisecond, Sync: 25 * time.Millisecond, Checkpoints: 30 * time.Second})
 	if err != nil {
 		return nil, err

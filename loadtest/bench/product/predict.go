@@ -13,6 +13,7 @@ import (
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
@@ -219,9 +220,13 @@ type bytesClient struct {
 }
 
 func dialBytes(addr string) (*bytesClient, error) {
+	return dialBytesBy(addr, insecure.NewCredentials())
+}
+
+func dialBytesBy(addr string, keys credentials.TransportCredentials) (*bytesClient, error) {
 	c := new(bytesClient)
 	for i := range c.conns {
-		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(bytesCodec{})))
+		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(keys), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(bytesCodec{})))
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("serving port %s: %w", addr, err), c.close())
 		}

@@ -13,6 +13,7 @@ import (
 func All(o product.TrainOptions) []bench.Benchmark {
 	return []bench.Benchmark{
 		product.Append(product.AppendCases),
+		product.AppendReplicated(product.ReplicatedCases),
 		product.Replay(product.ReplayCases),
 		product.Rebuild(product.RebuildCases),
 		product.Predict(product.StartCluster, product.PredictCases, product.OpenCases),
@@ -24,6 +25,8 @@ func All(o product.TrainOptions) []bench.Benchmark {
 		product.REST(product.StartCluster, product.RESTCases),
 		product.Overload(product.StartCluster, product.OverloadCases),
 		product.Hedge(),
+		product.TLS(product.TLSCases),
+		product.Churn(product.ChurnCases),
 		serving.Versions(serving.VersionsCases),
 		serving.UpdateRipple(serving.UpdateCases),
 		serving.SwapRipple(serving.SwapCases),
