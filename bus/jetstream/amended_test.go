@@ -33,3 +33,16 @@ func TestTheAgeOfAStreamThatThereIs(t *testing.T) {
 		})
 	}
 }
+
+// A stream that denies deletes does so for ever, as the server would refuse to change; one that is to
+// deny them and does not yet, is told to.
+func TestWhetherAStreamDeniesDeletes(t *testing.T) {
+	for _, have := range []bool{false, true} {
+		for _, want := range []bool{false, true} {
+			got := (&Bus{}).amended(jetstream.StreamConfig{DenyDelete: have}, jetstream.StreamConfig{DenyDelete: want}, false)
+			if got.DenyDelete != (have || want) {
+				t.Errorf("it does: %t, it is to: %t, it will: %t", have, want, got.DenyDelete)
+			}
+		}
+	}
+}
