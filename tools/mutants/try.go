@@ -28,8 +28,8 @@ func (r run) first(parent context.Context) (failed string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// A test that is killed leaves its folders behind.
-	folders, err := os.MkdirTemp(filepath.Dir(binary), "t")
+	// A test that is killed leaves its folders behind. The names of sockets in them have little room.
+	folders, err := os.MkdirTemp("", "m")
 	if err != nil {
 		return "", err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,6 +62,33 @@ func TestFalls(t *testing.T) {
 	}
 	if left, err := os.ReadDir(pkg); len(left) > 0 || err != nil {
 		t.Errorf("the run left %v, %v", left, err)
+	}
+}
+
+// Sockets have names of some hundred bytes: folders of tests are short, wherever their binary lies.
+func TestTestsHaveRoomForSockets(t *testing.T) {
+	if os.Getenv(reached) != "" { // in the run below
+		l, err := net.Listen("unix", filepath.Join(t.TempDir(), "rows.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
+		return
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	deep := filepath.Join(t.TempDir(), strings.Repeat("d", 100))
+	if err := os.Mkdir(deep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(deep, "mutants.test")
+	if err := os.Symlink(self, binary); err != nil {
+		t.Fatal(err)
+	}
+	if failed, err := (run{pkg: ".", binary: binary, tests: []string{t.Name()}, mutant: -1, reached: "here", limit: time.Minute}).first(t.Context()); failed != "" || err != nil {
+		t.Error(failed, err)
 	}
 }
 
