@@ -71,6 +71,12 @@ func (j *Job) saved(e *training.CheckpointSaved, unix int64) {
 		return slices.Contains(e.GetRemovedCheckpoints(), id)
 	})
 	j.Checkpoints = firstGone(append(j.Checkpoints, events.JSON[*training.Checkpoint]{V: c}), func(c *training.Checkpoint) bool { return !j.Exempt(c.GetId()) })
+	j.Returned = slices.DeleteFunc(slices.Clone(j.Returned), func(id int64) bool { return !j.onDisk(id) })
+}
+
+// onDisk says whether the checkpoint is not known to be deleted.
+func (j *Job) onDisk(id int64) bool {
+	return slices.ContainsFunc(j.Checkpoints, func(c events.JSON[*training.Checkpoint]) bool { return c.V.GetId() == id })
 }
 
 // exported folds an export, whose version is the id of its checkpoint.
@@ -84,8 +90,7 @@ func (j *Job) keep(k *training.CheckpointKept, unix int64) {
 		j.KeptUnix = unix
 	}
 	i, known := slices.BinarySearch(j.Kept, k.GetId())
-	there := slices.ContainsFunc(j.Checkpoints, func(c events.JSON[*training.Checkpoint]) bool { return c.V.GetId() == k.GetId() })
-	if known || !there || len(j.Kept) >= MaxExempt {
+	if known || !j.onDisk(k.GetId()) || len(j.Kept) >= MaxExempt {
 		return
 	}
 	j.Kept = slices.Insert(slices.Clone(j.Kept), i, k.GetId())

@@ -182,14 +182,17 @@ func TestConfig(t *testing.T) {
 		says string
 	}{
 		{Config{}, ""}, {Config{Optimizer: true}, ""}, {Config{Dir: "d", Checkpoint: "model.ckpt-1", Offsets: true}, ""},
-		{Config{Checkpoint: "1"}, "name its folder with restore-dir"}, {Config{Offsets: true}, "name its folder with restore-dir"},
+		{Config{Checkpoint: "1"}, ""}, {Config{Checkpoint: "x"}, "is no checkpoint"}, {Config{Offsets: true}, "name its folder with restore-dir"},
 		{Config{Dir: "d", Checkpoint: "0"}, "is no checkpoint"}, {Config{Dir: "d", Checkpoint: "x"}, "is no checkpoint"},
 	} {
 		if err := tc.cfg.Validate(); (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%+v: %v, want %q", tc.cfg, err, tc.says)
 		}
 	}
-	if args := (&Config{Checkpoint: "1"}).Args(); args != nil {
+	if args := (&Config{Optimizer: true}).Args(); args != nil {
+		t.Errorf("without anything: %q", args)
+	}
+	if args := (&Config{Checkpoint: "1", Optimizer: true}).Args(); !slices.Equal(args, []string{"--restore-ckpt", "1"}) {
 		t.Errorf("without a job: %q", args)
 	}
 	want := []string{"--restore-dir", "d", "--restore-ckpt", "3", "--restore-optimizer=true", "--restore-offsets=false"}

@@ -25,7 +25,8 @@ type Config struct {
 	// Dir is the other job's folder: where its model.ckpt-<id> lie, or one below which they lie as
 	// training/<job>, as train, demo and up make it. Default: none, the model is untrained.
 	Dir string
-	// Checkpoint is the number of one, or its folder's name. Default: the newest that is whole.
+	// Checkpoint is the number of one, or its folder's name. Without Dir it is the job's own, to which the job returns
+	// once. Default: the newest that is whole.
 	Checkpoint string
 	// Optimizer says that the optimizers go on from their slots and their global step. Default true, by
 	// Register.
@@ -41,7 +42,7 @@ type Config struct {
 // Register binds the flags.
 func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Dir, "restore-dir", c.Dir, "`folder` of another job, from a checkpoint of which a new job begins: its own, or that of its system")
-	fs.StringVar(&c.Checkpoint, "restore-ckpt", c.Checkpoint, "`checkpoint` in it, as 12 or model.ckpt-12; empty: the newest that is whole")
+	fs.StringVar(&c.Checkpoint, "restore-ckpt", c.Checkpoint, "`checkpoint` in it, as 12 or model.ckpt-12; empty: the newest that is whole. Without --restore-dir one of the job's own, to which it returns, once")
 	fs.BoolVar(&c.Optimizer, "restore-optimizer", true, "begin with its optimizers' slots and global step, too")
 	fs.BoolVar(&c.Offsets, "restore-offsets", false, "learn on from its offsets: the records are those that it has learnt from")
 	fs.DurationVar(&c.Timeout, "restore-timeout", c.Timeout, "how long a new job may take to begin with the checkpoint that it restores, until it fails; 0: as long as it takes")
@@ -73,10 +74,11 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("restore-timeout %v is negative", c.Timeout)
 	}
 	if !c.Given() {
-		if c.Checkpoint != "" || c.Offsets {
-			return fmt.Errorf("restore-ckpt and restore-offsets are of another job: name its folder with restore-dir")
+		if c.Offsets {
+			return fmt.Errorf("restore-offsets is of another job: name its folder with restore-dir")
 		}
-		return nil
+		_, err := c.id()
+		return err
 	}
 	if vfs.Remote(c.Dir) {
 		return fmt.Errorf("restore-dir %s: a job begins from a folder on a disk here: copy the checkpoint's folder with hadoop fs -get, or make one here with monolith checkpoint import --from", c.Dir)
@@ -87,8 +89,11 @@ func (c *Config) Validate() error {
 
 // Args are the flags that hand the same to a role.
 func (c *Config) Args() []string {
-	if !c.Given() {
+	switch {
+	case !c.Given() && c.Checkpoint == "":
 		return nil
+	case !c.Given():
+		return []string{"--restore-ckpt", c.Checkpoint}
 	}
 	args := []string{"--restore-dir", c.Dir, "--restore-ckpt", c.Checkpoint,
 		"--restore-optimizer=" + strconv.FormatBool(c.Optimizer), "--restore-offsets=" + strconv.FormatBool(c.Offsets)}

@@ -201,11 +201,11 @@ func (c *Chief) Start(ctx context.Context) error {
 	return s.Differs(c.job().Started.V)
 }
 
-// warm has a new job begin with what another one has learnt, where one is named, and waits until its
-// shards stand there.
+// warm has a new job begin with what another one has learnt, or a job return to a checkpoint of its own, where one is
+// named, and waits until its shards stand there.
 func (c *Chief) warm(ctx context.Context) error {
 	s := c.Trainer
-	seq, err := s.Restore.Begin(ctx, warm.Job{
+	job := warm.Job{
 		Name: s.Job, Dir: s.Dir, Spec: s.Engine().Spec(), Now: c.job, Deltas: s.Env.Bus.Deltas().Last, Generation: s.NextGeneration,
 		Claim: func(ctx context.Context) (int64, error) {
 			return c.Claim(ctx, requests.Request{Reason: "begin of another job's checkpoint"})
@@ -214,11 +214,20 @@ func (c *Chief) warm(ctx context.Context) error {
 			_, seqs, err := c.append(ctx, requests.Request{}, decide)
 			return seqs, err
 		},
-	})
+	}
+	seq, err := s.Restore.Begin(ctx, job)
 	if err != nil {
 		return fmt.Errorf("begin from another job's checkpoint: %w", err)
 	}
-	if j := c.job(); j.Started.V == nil && max(seq, j.Restored.Seq) > 0 {
+	back, err := s.Restore.Return(ctx, job)
+	if err != nil {
+		return fmt.Errorf("return to the job's own checkpoint: %w", err)
+	}
+	if back > 0 {
+		s.Log.Warn("the job returns to a checkpoint", "checkpoint", s.Restore.Checkpoint, "reason", "restore-ckpt", "seq", back)
+	}
+	seq = max(seq, back)
+	if j := c.job(); (j.Started.V == nil || back > 0) && max(seq, j.Restored.Seq) > 0 {
 		ctx, cancel := context.WithTimeout(ctx, time.Second) // a stop is heard between two looks
 		defer cancel()
 		if s.AwaitReturn(ctx, max(seq, j.Restored.Seq)) != nil {
