@@ -2,7 +2,6 @@ package product
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -25,19 +24,7 @@ var FanOutCases = []FanOutCase{{Candidates: 1000, Callers: 8, Rate: 500, Each: 2
 // FanOut measures an entry that asks its shards for many candidates' rows against a gRPC method of the same
 // bytes that computes the tower over rows in memory: from callers that wait, and at a fixed rate.
 func FanOut(start Start, cases []FanOutCase) bench.Benchmark {
-	return bench.Benchmark{Name: "fan-out", About: "one user and many candidates through entry and shards, against gRPC of the same bytes and the tower alone", Run: func(ctx context.Context, r *bench.Runner) (err error) {
-		c, err := startLearnt(ctx, start)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, c.Close()) }()
-		for _, fc := range cases {
-			if err := fanOutCase(ctx, r, c, fc); err != nil {
-				return err
-			}
-		}
-		return nil
-	}}
+	return bench.Benchmark{Name: "fan-out", About: "one user and many candidates through entry and shards, against gRPC of the same bytes and the tower alone", Run: eachLearnt(start, cases, fanOutCase)}
 }
 
 func fanOutCase(ctx context.Context, r *bench.Runner, c Cluster, fc FanOutCase) error {

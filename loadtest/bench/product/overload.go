@@ -2,7 +2,6 @@ package product
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -26,54 +25,31 @@ var OverloadCases = []OverloadCase{{Batch: 1000, Callers: 16, Times: 2, Deadline
 // Overload measures what is answered in time while twice as much is asked as can be, against what waiting
 // callers get, which is the capacity.
 func Overload(start Start, cases []OverloadCase) bench.Benchmark {
-	return bench.Benchmark{Name: "overload", About: "answers in time at twice the capacity, against the capacity", Run: func(ctx context.Context, r *bench.Runner) (err error) {
-		c, err := startLearnt(ctx, start)
+	return bench.Benchmark{Name: "overload", About: "answers in time at twice the capacity, against the capacity", Run: eachLearnt(start, cases, overloadCase)}
+}
+
+func overloadCase(ctx context.Context, r *bench.Runner, c Cluster, oc OverloadCase) error {
+	return besideEntry(ctx, c, oc.Batch, func(entry *bytesClient, requests [][]byte, answer []byte) error {
+		call := sized(entry, requests, len(answer))
+		capacity := func(ctx context.Context) ([]float64, error) {
+			got, err := closedLoop(ctx, oc.Callers, oc.Each, call)
+			if err != nil {
+				return nil, err
+			}
+			return []float64{got[0], got[2]}, nil
+		}
+		before, err := capacity(ctx)
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, c.Close()) }()
-		for _, oc := range cases {
-			if err := overloadCase(ctx, r, c, oc); err != nil {
-				return err
-			}
-		}
-		return nil
-	}}
-}
-
-func overloadCase(ctx context.Context, r *bench.Runner, c Cluster, oc OverloadCase) (err error) {
-	requests, err := predictRequests(c.Model(), oc.Batch)
-	if err != nil {
-		return err
-	}
-	entry, err := dialBytes(c.PredictAddr())
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, entry.close()) }()
-	answer, err := entry.call(ctx, requests[0])
-	if err != nil {
-		return err
-	}
-	call := sized(entry, requests, len(answer))
-	capacity := func(ctx context.Context) ([]float64, error) {
-		got, err := closedLoop(ctx, oc.Callers, oc.Each, call)
-		if err != nil {
-			return nil, err
-		}
-		return []float64{got[0], got[2]}, nil
-	}
-	before, err := capacity(ctx)
-	if err != nil {
-		return err
-	}
-	return r.Compare(ctx, bench.Comparison{
-		Name: fmt.Sprintf("overload/batch=%d,times=%g,deadline=%v", oc.Batch, oc.Times, oc.Deadline), Baseline: fmt.Sprintf("%d callers that wait", oc.Callers),
-		Figures: []bench.Figure{{Name: "goodput", Unit: "calls/s", Better: bench.Higher, Target: oc.Target},
-			{Name: "answered p99", Unit: "ms", Better: bench.Lower, Most: float64(oc.Deadline.Milliseconds())}},
-		Rounds: oc.Rounds, Warm: oc.Rounds > 1,
-		Ours: func(ctx context.Context) ([]float64, error) { return overloaded(ctx, oc, oc.Times*before[0], call) },
-		Peer: capacity,
+		return r.Compare(ctx, bench.Comparison{
+			Name: fmt.Sprintf("overload/batch=%d,times=%g,deadline=%v", oc.Batch, oc.Times, oc.Deadline), Baseline: fmt.Sprintf("%d callers that wait", oc.Callers),
+			Figures: []bench.Figure{{Name: "goodput", Unit: "calls/s", Better: bench.Higher, Target: oc.Target},
+				{Name: "answered p99", Unit: "ms", Better: bench.Lower, Most: float64(oc.Deadline.Milliseconds())}},
+			Rounds: oc.Rounds, Warm: oc.Rounds > 1,
+			Ours: func(ctx context.Context) ([]float64, error) { return overloaded(ctx, oc, oc.Times*before[0], call) },
+			Peer: capacity,
+		})
 	})
 }
 

@@ -81,6 +81,41 @@ func startLearnt(ctx context.Context, start Start) (Cluster, error) {
 	return c, nil
 }
 
+// eachLearnt is a run of all cases beside such a cluster.
+func eachLearnt[C any](start Start, cases []C, run func(context.Context, *bench.Runner, Cluster, C) error) func(context.Context, *bench.Runner) error {
+	return func(ctx context.Context, r *bench.Runner) (err error) {
+		c, err := startLearnt(ctx, start)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, c.Close()) }()
+		for _, of := range cases {
+			if err := run(ctx, r, c, of); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// besideEntry hands do requests of so many pairs, and the entry over gRPC, with its answer to the first of them.
+func besideEntry(ctx context.Context, c Cluster, batch int, do func(entry *bytesClient, requests [][]byte, answer []byte) error) (err error) {
+	requests, err := predictRequests(c.Model(), batch)
+	if err != nil {
+		return err
+	}
+	entry, err := dialBytes(c.PredictAddr())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, entry.close()) }()
+	answer, err := entry.call(ctx, requests[0])
+	if err != nil {
+		return err
+	}
+	return do(entry, requests, answer)
+}
+
 func predictCase(ctx context.Context, r *bench.Runner, c Cluster, pc PredictCase) error {
 	requests, err := predictRequests(c.Model(), pc.Batch)
 	if err != nil {

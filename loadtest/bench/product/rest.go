@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -34,58 +33,35 @@ var RESTCases = []RESTCase{
 
 // REST measures Predict over REST against the same requests over gRPC, by callers that wait.
 func REST(start Start, cases []RESTCase) bench.Benchmark {
-	return bench.Benchmark{Name: "rest", About: "Predict as JSON over HTTP, against the same requests over gRPC", Run: func(ctx context.Context, r *bench.Runner) (err error) {
-		c, err := startLearnt(ctx, start)
+	return bench.Benchmark{Name: "rest", About: "Predict as JSON over HTTP, against the same requests over gRPC", Run: eachLearnt(start, cases, restCase)}
+}
+
+func restCase(ctx context.Context, r *bench.Runner, c Cluster, rc RESTCase) error {
+	return besideEntry(ctx, c, rc.Batch, func(entry *bytesClient, requests [][]byte, answer []byte) error {
+		bodies, err := jsonOf(requests)
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, c.Close()) }()
-		for _, rc := range cases {
-			if err := restCase(ctx, r, c, rc); err != nil {
-				return err
-			}
+		pool := &http.Transport{MaxIdleConnsPerHost: rc.Callers}
+		defer pool.CloseIdleConnections()
+		rest := restCaller{&http.Client{Transport: pool}, "http://" + c.RESTAddr() + "/v1/models/" + c.Model() + ":predict"}
+		if err := rest.sameAs(ctx, bodies[0], answer, rc.Batch); err != nil {
+			return err
 		}
-		return nil
-	}}
-}
-
-func restCase(ctx context.Context, r *bench.Runner, c Cluster, rc RESTCase) (err error) {
-	requests, err := predictRequests(c.Model(), rc.Batch)
-	if err != nil {
-		return err
-	}
-	bodies, err := jsonOf(requests)
-	if err != nil {
-		return err
-	}
-	entry, err := dialBytes(c.PredictAddr())
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, entry.close()) }()
-	answer, err := entry.call(ctx, requests[0])
-	if err != nil {
-		return err
-	}
-	pool := &http.Transport{MaxIdleConnsPerHost: rc.Callers}
-	defer pool.CloseIdleConnections()
-	rest := restCaller{&http.Client{Transport: pool}, "http://" + c.RESTAddr() + "/v1/models/" + c.Model() + ":predict"}
-	if err := rest.sameAs(ctx, bodies[0], answer, rc.Batch); err != nil {
-		return err
-	}
-	return r.Compare(ctx, bench.Comparison{
-		Name: fmt.Sprintf("rest/batch=%d,callers=%d", rc.Batch, rc.Callers), Baseline: "gRPC",
-		Figures: []bench.Figure{{Name: "rate", Unit: "calls/s", Better: bench.Higher, Target: rc.Target}, {Name: "p50", Unit: "ms", Better: bench.Lower}, {Name: "p99", Unit: "ms", Better: bench.Lower}},
-		Rounds:  rc.Rounds, Warm: rc.Rounds > 1,
-		Ours: func(ctx context.Context) ([]float64, error) {
-			return closedLoop(ctx, rc.Callers, rc.Each, func(ctx context.Context, i int) error {
-				_, err := rest.call(ctx, bodies[i%len(bodies)])
-				return err
-			})
-		},
-		Peer: func(ctx context.Context) ([]float64, error) {
-			return closedLoop(ctx, rc.Callers, rc.Each, sized(entry, requests, len(answer)))
-		},
+		return r.Compare(ctx, bench.Comparison{
+			Name: fmt.Sprintf("rest/batch=%d,callers=%d", rc.Batch, rc.Callers), Baseline: "gRPC",
+			Figures: []bench.Figure{{Name: "rate", Unit: "calls/s", Better: bench.Higher, Target: rc.Target}, {Name: "p50", Unit: "ms", Better: bench.Lower}, {Name: "p99", Unit: "ms", Better: bench.Lower}},
+			Rounds:  rc.Rounds, Warm: rc.Rounds > 1,
+			Ours: func(ctx context.Context) ([]float64, error) {
+				return closedLoop(ctx, rc.Callers, rc.Each, func(ctx context.Context, i int) error {
+					_, err := rest.call(ctx, bodies[i%len(bodies)])
+					return err
+				})
+			},
+			Peer: func(ctx context.Context) ([]float64, error) {
+				return closedLoop(ctx, rc.Callers, rc.Each, sized(entry, requests, len(answer)))
+			},
+		})
 	})
 }
 
