@@ -102,6 +102,7 @@ func TestWhatWasAcceptedIsFoldedEverywhere(t *testing.T) {
 	restored(t, b, registry.Fleet)
 	restored(t, b, registry.Layout)
 	restored(t, b, registry.Lineage)
+	restored(t, b, registry.Servers)
 	restored(t, b, registry.Znode)
 }
 

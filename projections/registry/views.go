@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/projections/models"
 	"github.com/monolith-go/monolith/projections/plan"
 	"github.com/monolith-go/monolith/projections/savedmodels"
+	"github.com/monolith-go/monolith/projections/servers"
 	"github.com/monolith-go/monolith/projections/zookeeper/view"
 )
 
@@ -31,6 +32,8 @@ var (
 		Failed: fold.Failed(func(s *savedmodels.State) (*uint64, *fold.Skipped) { return &s.Seq, &s.Skipped })}
 	Lineage = follow.View[lineage.State]{Name: lineage.Name, Version: lineage.Version, New: lineage.New, Fold: lineage.Fold, Contexts: []string{"sync", "training"},
 		Failed: fold.Failed(func(s *lineage.State) (*uint64, *fold.Skipped) { return &s.Seq, &s.Skipped })}
+	Servers = follow.View[servers.State]{Name: servers.Name, Version: servers.Version, New: servers.New, Fold: servers.Fold, Contexts: []string{"server"},
+		Failed: fold.Failed(func(s *servers.State) (*uint64, *fold.Skipped) { return &s.Seq, &s.Skipped })}
 	Znode = follow.View[view.State]{Name: view.Name, Version: view.Version, New: view.New, Fold: view.Fold, In: view.FoldIn, Parts: view.Parts, Failed: view.Failed,
 		Encode: view.Encode, Decode: view.Decode, Freeze: view.Freeze}
 )
@@ -55,6 +58,7 @@ var table = []struct {
 	{Fleet.Name, erase(Fleet)},
 	{Layout.Name, erase(Layout)},
 	{Lineage.Name, erase(Lineage)},
+	{Servers.Name, erase(Servers)},
 	{Znode.Name, erase(Znode)},
 }
 

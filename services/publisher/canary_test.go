@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/publish"
+	"github.com/monolith-go/monolith/events/server"
 	"github.com/monolith-go/monolith/internal/model/impression"
 	"github.com/monolith-go/monolith/services/internal/controltest"
 	"github.com/monolith-go/monolith/services/publisher"
@@ -120,6 +121,14 @@ func good(liked bool) float32 {
 	return 0.2
 }
 
+// status holds that the canary's status says so.
+func (c *canaryWorld) status(want string) {
+	c.t.Helper()
+	if got := controltest.MustCall(c.t, c.b, "publisher.canary", `{"modelName":"m"}`); !strings.Contains(got, want) {
+		c.t.Errorf("the status is %s, without %s", got, want)
+	}
+}
+
 // A candidate is judged on what was rated before and after its publisher died, and planned or rolled
 // back by one fact that holds the figures.
 func TestCanary(t *testing.T) {
@@ -150,6 +159,11 @@ func TestCanary(t *testing.T) {
 
 	// Whoever rates for the next one rates version 2 as the stable one; here nobody does, and it is stopped.
 	seq = c.begin(3)
+	const place = `{"container":"e","sub_model":"entry","available":`
+	c.status(place + `false,"reason":"model-sync has not brought it to host \"\" yet"}`)
+	store(t, c.b, bus.Draft{Subject: server.Subject(controltest.BZID, "e"), Event: &server.Event{Body: &server.Event_ModelAvailable{
+		ModelAvailable: &server.ModelAvailable{Model: &server.Model{ModelName: "m", SubModel: "entry", Version: 3}}}}})
+	c.status(place + `true}`)
 	controltest.MustCall(t, c.b, "publisher.canaryStop", `{"modelName":"m","reason":"enough"}`)
 	if d, _ := c.decided(seq); d.GetVerdict() != publish.CanaryDecided_ROLLED_BACK || d.GetReason() != "enough" {
 		t.Errorf("verdict %v", d)

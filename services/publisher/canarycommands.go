@@ -10,8 +10,11 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/publish"
 	"github.com/monolith-go/monolith/internal/compat/modelinfo"
+	"github.com/monolith-go/monolith/projections/fleet"
+	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/projections/models"
 	"github.com/monolith-go/monolith/projections/plan"
+	"github.com/monolith-go/monolith/projections/servers"
 	"github.com/monolith-go/monolith/services/internal/role"
 	"github.com/monolith-go/monolith/services/publisher/canary"
 )
@@ -158,6 +161,11 @@ func (s *Server) handleCanary(ctx context.Context, payload []byte) ([]byte, erro
 	}
 	out := canary.Status{Declared: c.Declared, DeclaredSeq: c.DeclaredSeq, Decided: c.Decided}
 	out.Stable.V, out.Candidate.V = c.Decided.V.GetStableFigures(), c.Decided.V.GetCandidateFigures()
+	s.servers.Read(func(told servers.State) {
+		s.fleet.Read(func(f fleet.State) {
+			s.lineage.Read(func(l lineage.State) { out.Places = canary.Places(now, told, f, l) })
+		})
+	})
 	if c.Decided.V == nil {
 		out.Problem = "it is about to be measured"
 		if measure := t.of(ask.ModelName, c.DeclaredSeq); measure != nil {

@@ -27,6 +27,7 @@ import (
 	"github.com/monolith-go/monolith/projections/models"
 	"github.com/monolith-go/monolith/projections/plan"
 	"github.com/monolith-go/monolith/projections/registry"
+	"github.com/monolith-go/monolith/projections/servers"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/internal/role"
 	"github.com/monolith-go/monolith/services/publisher/canary"
@@ -53,6 +54,7 @@ type Server struct {
 	fleet   *follow.Follower[fleet.State]
 	plan    *follow.Follower[plan.State]
 	lineage *follow.Follower[lineage.State]
+	servers *follow.Follower[servers.State]
 	store   role.Store
 	facts   *prometheus.CounterVec
 	leads   prometheus.Gauge
@@ -82,6 +84,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		fleet:   follow.New(log, registry.Fleet.Only(env.BZID), o),
 		plan:    follow.New(log, registry.Plan.Only(env.BZID), o),
 		lineage: follow.New(log, registry.Lineage.Only(env.BZID), o),
+		servers: follow.New(log, registry.Servers.Only(env.BZID), o),
 		facts: prom.Register(env.Metrics, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "monolith_publisher_facts_total",
 			Help: "Plans and canaries decided, by outcome: planned, failed or withdrawn; canary, promoted, rolled_back or expired.",
@@ -104,7 +107,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		return nil, fmt.Errorf("publisher: %w", err)
 	}
 	s.readyOnce = sync.OnceFunc(func() { close(s.ready) })
-	s.store = role.Store{Log: log, Source: source, Wait: role.Waits(s.catalog.Wait, s.fleet.Wait, s.plan.Wait, s.lineage.Wait)}
+	s.store = role.Store{Log: log, Source: source, Wait: role.Waits(s.catalog.Wait, s.fleet.Wait, s.plan.Wait, s.lineage.Wait, s.servers.Wait)}
 	return s, nil
 }
 
@@ -115,7 +118,7 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // Run plans until ctx ends; a clean stop returns nil. Plans are a function of the views,
 // so a restart looks again and appends nothing that is in force.
 func (s *Server) Run(ctx context.Context) error {
-	return role.Run(ctx, "publisher", s.catalog.Run, s.fleet.Run, s.plan.Run, s.lineage.Run, s.react, s.serve)
+	return role.Run(ctx, "publisher", s.catalog.Run, s.fleet.Run, s.plan.Run, s.lineage.Run, s.servers.Run, s.react, s.serve)
 }
 
 // react parks what others put on the publisher's subjects.
@@ -126,7 +129,7 @@ func (s *Server) react(ctx context.Context) error {
 }
 
 func (s *Server) serve(ctx context.Context) error {
-	if !role.Ready(ctx, s.catalog.Ready(), s.fleet.Ready(), s.plan.Ready(), s.lineage.Ready()) {
+	if !role.Ready(ctx, s.catalog.Ready(), s.fleet.Ready(), s.plan.Ready(), s.lineage.Ready(), s.servers.Ready()) {
 		return nil
 	}
 	stop, err := s.env.Bus.Commands().Serve(ctx, bus.Service{

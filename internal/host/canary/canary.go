@@ -114,7 +114,7 @@ func told(cmd *cobra.Command, conn *connect.Config, asJSON bool, command string,
 }
 
 func status(conn *connect.Config, asJSON *bool) *cobra.Command {
-	return &cobra.Command{Use: "status MODEL", Short: "Show the figures of both versions, and the verdict", Args: one,
+	return &cobra.Command{Use: "status MODEL", Short: "Show the figures of both versions, where the candidate is AVAILABLE, and the verdict", Args: one,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body, err := json.Marshal(map[string]string{"modelName": args[0]})
 			if err != nil {
@@ -171,7 +171,19 @@ func text(out io.Writer, reply []byte) error {
 		}
 		fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\n", known(f.Auc), known(f.Calibration), known(f.P50Ms), known(f.P99Ms))
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, p := range s.Places {
+		stand := "AVAILABLE"
+		if !p.Available {
+			stand = "not AVAILABLE: " + p.Reason
+		}
+		if _, err := fmt.Fprintf(out, "%s of version %d on %s is %s\n", p.SubModel, c.GetCandidate(), p.Container, stand); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func known(v *float64) string {

@@ -67,6 +67,7 @@ type Status struct {
 	Stable      events.JSON[*publish.Figures]        `json:"stable"`
 	Candidate   events.JSON[*publish.Figures]        `json:"candidate"`
 	Problem     string                               `json:"problem,omitempty"` // why nothing is counted
+	Places      []Place                              `json:"places,omitempty"`  // of the candidate, while it runs
 }
 
 // pokeEvery is the least time between two pokes.
