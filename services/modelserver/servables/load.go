@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/compat/tfgraph"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/kernels/table"
 	"github.com/monolith-go/monolith/projections/lineage"
@@ -105,6 +106,14 @@ func failed(err error) *loadError {
 		return &loadError{codes.DataLoss, err}
 	}
 	return &loadError{codes.Internal, err}
+}
+
+// ofTensorFlow is why an export cannot be read from dir: where TensorFlow's SavedModel lies in place of one, that.
+func ofTensorFlow(dir string, err error) error {
+	if _, none := os.Stat(filepath.Join(dir, tfgraph.FileName)); none != nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return &loadError{codes.Unimplemented, fmt.Errorf("%s holds a SavedModel and no export of Monolith's: export it with this monolith, or %s", dir, byTensorFlow)}
 }
 
 // exportDirs names the places where shard j of an export may lie: beside the sub-model
@@ -197,7 +206,7 @@ func (r *reads) loadEntry(ctx context.Context, name, basePath string, version in
 	e, err := r.reader(ctx).Entry(dir)
 	done()
 	if err != nil {
-		return nil, failed(err)
+		return nil, failed(ofTensorFlow(dir, err))
 	}
 	shards := t.numPS
 	if shards == 0 {
@@ -235,7 +244,7 @@ func (r *reads) loadPS(ctx context.Context, name, basePath string, shard int, ve
 	}
 	manifest, err := checkpoint.ReadManifest(first)
 	if err != nil {
-		return nil, failed(err)
+		return nil, failed(ofTensorFlow(first, err))
 	}
 	exported, served := int(manifest.Shards), t.numPS
 	if served == 0 {

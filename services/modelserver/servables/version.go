@@ -50,6 +50,9 @@ type version struct {
 // loading says that v does not answer yet, and may.
 func (v *version) loading() bool { return v.state == stateStart || v.state == stateLoading }
 
+// byTensorFlow is the way of what the built-in model server does not serve.
+const byTensorFlow = "have TensorFlow Serving serve it, by --binary of an agent, --command of a tfs-supervisor, or TENSORFLOW_MODEL_SERVER"
+
 // splitName takes {model}:{sub} apart; a name without a sub-model is an entry, or by the name of a shard
 // one of the only model, which then has no name.
 func splitName(name string) (model, sub string, shard int, err error) {
@@ -69,7 +72,7 @@ func splitName(name string) (model, sub string, shard int, err error) {
 	if n, ok := shardNumber(sub); ok {
 		return model, sub, n, nil
 	}
-	return "", "", 0, fmt.Errorf("sub-model %q of %q is not served here; use entry or ps_<shard>", sub, model)
+	return "", "", 0, fmt.Errorf("sub-model %q of %q is not served here: the built-in model server has entry and ps_<shard>; name it so, or %s", sub, model, byTensorFlow)
 }
 
 // split is splitName with the model that names without one belong to.
