@@ -178,16 +178,19 @@ func (s *Server) snapshot(ctx context.Context, r shardcmd.SnapshotRequest) (*tra
 		}
 		exported = &training.ExportedPart{Export: identity, Bytes: size}
 	}
-	f := &training.ShardFile{
-		Shard: m.Shard, Path: filepath.ToSlash(path), Epoch: m.Epoch, Step: m.Step, SyncSeq: m.SyncSeq, Hash: m.Hash, Crc32C: m.Files,
-		Exported: exported, Bytes: size, Manifest: identity,
-	}
+	f := fileOf(m, path)
+	f.Exported, f.Bytes, f.Manifest, f.Slots = exported, size, identity, slotRows(all.Tables)
+	s.st.Took(r, f)
+	return f, nil
+}
+
+// fileOf is what a manifest says of the part at path.
+func fileOf(m checkpoint.Manifest, path string) *training.ShardFile {
+	f := &training.ShardFile{Shard: m.Shard, Path: filepath.ToSlash(path), Epoch: m.Epoch, Step: m.Step, SyncSeq: m.SyncSeq, Hash: m.Hash, Crc32C: m.Files}
 	for _, t := range m.Tables {
 		f.Rows += t.Rows
 	}
-	f.Slots = slotRows(all.Tables)
-	s.st.Took(r, f)
-	return f, nil
+	return f
 }
 
 // taken names the way out where an id has been written under before.
