@@ -308,7 +308,7 @@ func TestWordsAreWhitelisted(t *testing.T) {
 			}
 		}
 	}
-	h, _ := writable(t, Config{Words: []string{"*"}})
+	h, proposer := writable(t, Config{Words: []string{"*"}})
 	c := h.connect(wire.ConnectRequest{})
 	c.ask(1, wire.OpCreate, creating("/e", 1))
 	c.code(1, wire.OK)
@@ -340,11 +340,17 @@ func TestWordsAreWhitelisted(t *testing.T) {
 	if got := say(h, "nope"); got != "" { // a length that no frame has
 		t.Errorf("nope: %q", got)
 	}
-	few := open(t, Config{Words: []string{"ruok"}})
+	few := open(t, Config{Words: []string{"ruok", "isro"}})
 	if got := say(few, "srvr"); !strings.Contains(got, "not in the whitelist") {
 		t.Errorf("srvr: %q", got)
 	}
 	if got := say(few, "ruok"); got != "imok" {
 		t.Errorf("ruok: %q", got)
+	}
+	proposer.standby.Store(true)
+	for where, h := range map[string]*harness{"behind another leader": h, "that proposes nothing": few} {
+		if got := say(h, "isro"); got != "ro" {
+			t.Errorf("isro of a server %s: %q", where, got)
+		}
 	}
 }
