@@ -14,7 +14,7 @@ import (
 	"github.com/monolith-go/monolith/loadtest/report"
 )
 
-//go:embed page.md
+//go:embed page.tmpl
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
