@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/monolith-go/monolith/loadtest/peers"
 	"github.com/monolith-go/monolith/loadtest/report"
@@ -50,6 +51,17 @@ type Figure struct {
 
 // Pass does the work once and returns one number per figure.
 type Pass func(ctx context.Context) ([]float64, error)
+
+// PerSecond makes a pass of work on n things: how many of them in a second.
+func PerSecond(n int, work func(context.Context) error) Pass {
+	return func(ctx context.Context) ([]float64, error) {
+		began := time.Now()
+		if err := work(ctx); err != nil {
+			return nil, err
+		}
+		return []float64{float64(n) / time.Since(began).Seconds()}, nil
+	}
+}
 
 // Comparison is a pass of ours and one of a peer over the same work.
 type Comparison struct {

@@ -100,6 +100,13 @@ func TestAShardChecksItsPart(t *testing.T) {
 		put(text)
 	}
 	sound()
+}
+
+// TestChecksThatAreRefused: a check in another folder, or of no part, is none.
+func TestChecksThatAreRefused(t *testing.T) {
+	w := newWorld(t)
+	w.start(w.config())
+	part := shardcmd.Part{Path: "model.ckpt-1/ps_0"}
 	var refused *bus.CommandError
 	if _, err := call[shardcmd.CheckResponse](w, 0, shardcmd.Check, shardcmd.CheckRequest{Checkpoint: 1, Dir: "/elsewhere", Parts: []shardcmd.Part{part}}); !errors.As(err, &refused) || refused.Code != bus.CodeInvalid {
 		t.Errorf("in another folder: %v", err)

@@ -73,14 +73,14 @@ func EndToEnd(start Start, cases []EndToEndCase) bench.Benchmark {
 			err := r.Compare(ctx, bench.Comparison{
 				Name: fmt.Sprintf("end-to-end/n=%d", ec.N), Baseline: "Kafka produce and fetch alone",
 				Figures: []bench.Figure{{Unit: "ratings/s", Better: bench.Higher, Target: ec.Target}}, Rounds: ec.Rounds, Warm: ec.Rounds > 1,
-				Ours: rate(ec.N, func(ctx context.Context) error {
+				Ours: bench.PerSecond(ec.N, func(ctx context.Context) error {
 					ends, err := produce(ctx, c.Brokers(), c.Topic(), records)
 					if err != nil {
 						return err
 					}
 					return c.Served(ctx, ends)
 				}),
-				Peer: rate(ec.N, func(ctx context.Context) error { return roundTrip(ctx, c.Brokers(), at, records) }),
+				Peer: bench.PerSecond(ec.N, func(ctx context.Context) error { return roundTrip(ctx, c.Brokers(), at, records) }),
 			})
 			if err != nil {
 				return err

@@ -210,7 +210,7 @@ func (s *openStack) passes(ctx context.Context, c TLSCase) ([]portPass, error) {
 	}
 	batch := fmt.Sprintf("batch=%d,callers=%d", c.Batch, c.Callers)
 	return []portPass{
-		{"nats", fmt.Sprintf("events=%d,callers=64", c.Events), "events/s", rate(c.Events, func(ctx context.Context) error { return measure.Append(ctx, s.job.Bus, 64, c.Events) })},
+		{"nats", fmt.Sprintf("events=%d,callers=64", c.Events), "events/s", bench.PerSecond(c.Events, func(ctx context.Context) error { return measure.Append(ctx, s.job.Bus, 64, c.Events) })},
 		{"rows", fmt.Sprintf("keys=%d,callers=%d", 100*c.Batch, c.Callers), "calls/s", calls(lookup)},
 		{"grpc", batch, "calls/s", calls(sized(s.entry, requests, len(answer)))},
 		{"rest", batch, "calls/s", calls(func(ctx context.Context, i int) error {

@@ -3,6 +3,7 @@ package suite
 
 import (
 	"github.com/monolith-go/monolith/loadtest/bench"
+	"github.com/monolith-go/monolith/loadtest/bench/journal"
 	"github.com/monolith-go/monolith/loadtest/bench/kernels"
 	"github.com/monolith-go/monolith/loadtest/bench/product"
 	"github.com/monolith-go/monolith/loadtest/bench/serving"
@@ -12,10 +13,10 @@ import (
 // All are all there are, that of training as o says, each beside the servers that it measures.
 func All(o product.TrainOptions) []bench.Benchmark {
 	return []bench.Benchmark{
-		product.Append(product.AppendCases),
-		product.AppendReplicated(product.ReplicatedCases),
-		product.Replay(product.ReplayCases),
-		product.Rebuild(product.RebuildCases),
+		journal.Append(journal.AppendCases),
+		journal.AppendReplicated(journal.ReplicatedCases),
+		journal.Replay(journal.ReplayCases),
+		journal.Rebuild(journal.RebuildCases),
 		product.Predict(product.StartCluster, product.PredictCases, product.OpenCases),
 		product.EndToEnd(product.StartCluster, product.EndToEndCases),
 		product.Train(o),
@@ -26,7 +27,7 @@ func All(o product.TrainOptions) []bench.Benchmark {
 		product.Overload(product.StartCluster, product.OverloadCases),
 		product.Hedge(),
 		product.TLS(product.TLSCases),
-		product.Churn(product.ChurnCases),
+		journal.Churn(journal.ChurnCases),
 		serving.Versions(serving.VersionsCases),
 		serving.UpdateRipple(serving.UpdateCases),
 		serving.SwapRipple(serving.SwapCases),

@@ -1,4 +1,4 @@
-package product
+package journal
 
 import (
 	"context"
@@ -75,7 +75,7 @@ func Rebuild(sizes []int) bench.Benchmark {
 	}}
 }
 
-// rateAndCPU is rate, and the nanoseconds of CPU time that this process takes for each:
+// rateAndCPU is [bench.PerSecond], and the nanoseconds of CPU time that this process takes for each:
 // of a raw consumer, its server's here too.
 func rateAndCPU(n int, work func(context.Context) error) bench.Pass {
 	return func(ctx context.Context) ([]float64, error) {
@@ -83,7 +83,7 @@ func rateAndCPU(n int, work func(context.Context) error) bench.Pass {
 		if err != nil {
 			return nil, err
 		}
-		got, err := rate(n, work)(ctx)
+		got, err := bench.PerSecond(n, work)(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -1,4 +1,6 @@
-package product
+// Package journal measures the log: appends to one server and to three, replay, views built from it, and what
+// many models make of it.
+package journal
 
 import (
 	"context"
@@ -6,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -60,8 +61,8 @@ func appends(ctx context.Context, r *bench.Runner, name string, cases []AppendCa
 		err := r.Compare(ctx, bench.Comparison{
 			Name: fmt.Sprintf("%s/callers=%d,n=%d", name, c.Callers, c.N), Baseline: fmt.Sprintf("raw async publish, %d pending", c.Callers),
 			Figures: []bench.Figure{{Unit: "events/s", Better: bench.Higher, Target: c.Target}}, Rounds: c.Rounds, Warm: true,
-			Ours: rate(c.N, func(ctx context.Context) error { return measure.Append(ctx, b, c.Callers, c.N) }),
-			Peer: rate(c.RawN, func(ctx context.Context) error { return measure.RawPublish(ctx, nc, c.Callers, c.RawN) }),
+			Ours: bench.PerSecond(c.N, func(ctx context.Context) error { return measure.Append(ctx, b, c.Callers, c.N) }),
+			Peer: bench.PerSecond(c.RawN, func(ctx context.Context) error { return measure.RawPublish(ctx, nc, c.Callers, c.RawN) }),
 		})
 		if err != nil {
 			return err
@@ -97,7 +98,7 @@ func Replay(cases []ReplayCase) bench.Benchmark {
 				err := r.Compare(ctx, bench.Comparison{
 					Name: fmt.Sprintf("replay/n=%d", c.N), Baseline: "raw ordered consumer",
 					Figures: []bench.Figure{{Unit: "events/s", Better: bench.Higher, Target: c.Target}}, Rounds: c.Rounds, Warm: c.Rounds > 1,
-					Ours: rate(c.N, func(ctx context.Context) error {
+					Ours: bench.PerSecond(c.N, func(ctx context.Context) error {
 						n := 0
 						err := b.Log().Follow(ctx, 1, uint64(c.N), func(e events.Recorded) error {
 							n++
@@ -108,7 +109,7 @@ func Replay(cases []ReplayCase) bench.Benchmark {
 						}
 						return err
 					}),
-					Peer: rate(c.N, func(ctx context.Context) error { return measure.RawReplay(ctx, nc, c.N) }),
+					Peer: bench.PerSecond(c.N, func(ctx context.Context) error { return measure.RawReplay(ctx, nc, c.N) }),
 				})
 				if err != nil {
 					return err
@@ -117,17 +118,6 @@ func Replay(cases []ReplayCase) bench.Benchmark {
 			return nil
 		})
 	}}
-}
-
-// rate makes a pass of work on n things.
-func rate(n int, work func(context.Context) error) bench.Pass {
-	return func(ctx context.Context) ([]float64, error) {
-		began := time.Now()
-		if err := work(ctx); err != nil {
-			return nil, err
-		}
-		return []float64{float64(n) / time.Since(began).Seconds()}, nil
-	}
 }
 
 // withLog runs a server of its own in a temporary folder around use.

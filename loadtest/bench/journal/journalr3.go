@@ -1,4 +1,4 @@
-package product
+package journal
 
 import (
 	"context"
@@ -21,6 +21,9 @@ import (
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/loadtest/bench"
 )
+
+// startPatience bounds how long three servers may take to find each other.
+const startPatience = time.Minute
 
 // nodes is how many servers have each event.
 const nodes = 3
