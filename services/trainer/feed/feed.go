@@ -17,6 +17,7 @@ type Feed struct {
 	buf    []kafka.Record
 	at     int64 // behind all that was read: records in buf, and holes
 	leader int32 // the leader epoch in which the last of it was read
+	lag    *Lag
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
@@ -28,7 +29,12 @@ type fetched struct {
 	leader int32
 }
 
-const readAhead = 2 // fetches
+const (
+	readAhead = 2 // fetches
+	// A batch waits so many times linger for records that the log is known to have. On a machine that is too
+	// busy to read as fast as it learns, batches would get smaller else, each sample dearer, and reading slower still.
+	patience = 10
+)
 
 // Fetcher is what a partition's log answers: records from offset on, the offset behind them, and
 // the epoch of the leader that gave them, -1 where there is none.
@@ -41,7 +47,7 @@ type Fetcher interface {
 // brought.
 func New(ctx context.Context, r Fetcher, from int64, told func(error), lag *Lag) *Feed {
 	ctx, cancel := context.WithCancel(ctx)
-	f := &Feed{ch: make(chan fetched, readAhead), at: from, leader: -1, cancel: cancel}
+	f := &Feed{ch: make(chan fetched, readAhead), at: from, leader: -1, lag: lag, cancel: cancel}
 	f.wg.Go(func() {
 		defer close(f.ch)
 		for at := from; ; {
@@ -114,8 +120,8 @@ func (f *Feed) upTo(limit int64, n int) (recs []kafka.Record, to int64) {
 }
 
 // Batch returns the next records below limit, at most n, and the offset behind them and
-// behind the holes that follow them: what is there once the first has waited for linger.
-// It waits until the log is known beyond from, by a record or by a hole.
+// behind the holes that follow them: what is there once the first has waited for linger, or for some
+// times that while the log has more. It waits until the log is known beyond from, by a record or by a hole.
 func (f *Feed) Batch(ctx context.Context, from, limit int64, n int, linger time.Duration) ([]kafka.Record, int64, error) {
 	for len(f.buf) == 0 && f.at <= from {
 		if _, err := f.more(ctx, nil); err != nil {
@@ -124,14 +130,18 @@ func (f *Feed) Batch(ctx context.Context, from, limit int64, n int, linger time.
 	}
 	t := time.NewTimer(linger)
 	defer t.Stop()
-	for len(f.buf) < n && f.at < limit {
+	for waited := 0; len(f.buf) < n && f.at < limit; {
 		ok, err := f.more(ctx, t.C)
 		if err != nil {
 			return nil, 0, err
 		}
-		if !ok {
+		if ok {
+			continue
+		}
+		if waited++; waited == patience || !f.lag.beyond(f.at) {
 			break
 		}
+		t.Reset(linger)
 	}
 	recs, to := f.upTo(limit, n)
 	return recs, to, nil

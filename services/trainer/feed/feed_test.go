@@ -72,6 +72,44 @@ func TestHowLongABatchLingers(t *testing.T) {
 	}
 }
 
+// A batch lingers longer for records that the log was seen to have, though not for ever.
+func TestABatchWaitsForWhatTheLogHas(t *testing.T) {
+	const linger = time.Minute
+	for name, tc := range map[string]struct {
+		end      int64 // of the log, as it was seen
+		after    time.Duration
+		want     int
+		lingered time.Duration
+	}{
+		"the log has no more":           {2, 3 * linger / 2, 2, linger},
+		"it has more, which comes":      {4, 3 * linger / 2, 4, 3 * linger / 2},
+		"it has more, which comes late": {4, 11 * linger, 2, patience * linger},
+		"more came, and that was all":   {4, linger / 2, 4, linger},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &Feed{ch: make(chan fetched, readAhead), cancel: func() {}, lag: new(Lag)}
+				f.lag.looked(0, tc.end)
+				f.ch <- fetch(2, 0, 1)
+				time.AfterFunc(tc.after, func() { f.ch <- fetch(4, 2, 3) })
+				n := 4
+				if tc.after < linger {
+					n = 5
+				}
+				begin := time.Now()
+				recs, to, err := f.Batch(t.Context(), 0, math.MaxInt64, n, linger)
+				if err != nil || len(recs) != tc.want || to != int64(tc.want) {
+					t.Errorf("%d records up to %d, %v; want %d", len(recs), to, err, tc.want)
+				}
+				if got := time.Since(begin); got != tc.lingered {
+					t.Errorf("it took %v, want %v", got, tc.lingered)
+				}
+				time.Sleep(11 * linger)
+			})
+		})
+	}
+}
+
 // What is left of a fetch is the next batch; the end of the log or of ctx ends one.
 func TestBatchesInARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -56,6 +56,16 @@ func (l *Lag) looked(first, end int64) {
 	l.first, l.end = first, end
 }
 
+// beyond says whether the log was seen to go on behind offset at. A nil Lag has seen nothing.
+func (l *Lag) beyond(at int64) bool {
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.end > at
+}
+
 // records is how many are left.
 func (l *Lag) records() int64 {
 	l.mu.Lock()
