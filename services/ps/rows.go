@@ -16,7 +16,10 @@ import (
 // once they have been read, or left to the collector.
 func (s *Server) Rows() rowwire.Handler { return &rowServer{st: s.st, m: s.m, tracer: s.tracer} }
 
-var _ rowwire.Filler = (*rowServer)(nil)
+var (
+	_ rowwire.Filler      = (*rowServer)(nil)
+	_ rowwire.DenseFiller = (*rowServer)(nil)
+)
 
 // rowServer answers the row protocol from the state, and measures.
 type rowServer struct {
@@ -69,10 +72,19 @@ func (h *rowServer) Apply(ctx context.Context, r *rowwire.ApplyRequest) (*rowwir
 }
 
 func (h *rowServer) Dense(ctx context.Context, r *rowwire.DenseRequest) (*rowwire.DenseResponse, error) {
+	res := new(rowwire.DenseResponse)
+	if err := h.DenseInto(ctx, r, res); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// DenseInto implements [rowwire.DenseFiller].
+func (h *rowServer) DenseInto(ctx context.Context, r *rowwire.DenseRequest, res *rowwire.DenseResponse) error {
 	began := time.Now()
-	res, err := h.st.Dense(ctx, r)
+	err := h.st.Dense(ctx, r, res)
 	h.m.fetch(time.Since(began), err)
-	return res, err
+	return err
 }
 
 func (h *rowServer) Offsets(_ context.Context, r *rowwire.OffsetsRequest) (*rowwire.OffsetsResponse, error) {

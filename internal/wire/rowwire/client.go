@@ -381,14 +381,19 @@ func (c *Client) Apply(ctx context.Context, r *ApplyRequest) (*ApplyResponse, er
 
 // Dense implements [Handler] over the connection.
 func (c *Client) Dense(ctx context.Context, r *DenseRequest) (*DenseResponse, error) {
-	if c.version < bandsSince && r.banded() {
-		return nil, c.knowsNoBands()
-	}
 	res := new(DenseResponse)
-	if err := c.call(ctx, opDense, r, res); err != nil {
+	if err := c.DenseInto(ctx, r, res); err != nil {
 		return nil, err
 	}
 	return res, nil
+}
+
+// DenseInto implements [Conn].
+func (c *Client) DenseInto(ctx context.Context, r *DenseRequest, res *DenseResponse) error {
+	if c.version < bandsSince && r.banded() {
+		return c.knowsNoBands()
+	}
+	return c.call(ctx, opDense, r, res)
 }
 
 // Offsets implements [Handler] over the connection.

@@ -7,6 +7,19 @@ func (r *LookupResponse) Into(values [][]float32, seqs [][]uint64) {
 	r.Values, r.Seqs = into(r.Values, values), into(r.Seqs, seqs)
 }
 
+// Into prepares r for DenseInto: the numbers of each variable asked for are decoded into values,
+// which has for each just the memory that its answer takes. It is to be called before each attempt.
+func (r *DenseResponse) Into(values [][]float32) {
+	clear(r.Tensors[:cap(r.Tensors)])
+	r.Tensors = r.Tensors[:0]
+	for _, v := range values {
+		r.Tensors = append(r.Tensors, NamedTensor{Values: v[:len(v):len(v)]})
+	}
+}
+
+// Land copies tensor i of r to values, which Into was given, unless it lies there. They are equally long.
+func (r *DenseResponse) Land(i int, values []float32) { land(values, r.Tensors[i].Values) }
+
 // into forgets what dst held before: an answer of more tables than were asked for must not
 // be decoded into memory that belongs to somebody else by now.
 func into[T any](dst, src [][]T) [][]T {

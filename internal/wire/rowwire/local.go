@@ -14,6 +14,12 @@ type Filler interface {
 	LookupInto(ctx context.Context, r *LookupRequest, res *LookupResponse) error
 }
 
+// DenseFiller is a Handler that copies dense variables into memory of the caller's: that of res, as
+// [DenseResponse.Into] has prepared it or an earlier answer has left it.
+type DenseFiller interface {
+	DenseInto(ctx context.Context, r *DenseRequest, res *DenseResponse) error
+}
+
 // Local has the servers of one process by their addresses, so that its pools call them
 // without a socket. A nil Local has none.
 type Local struct {
@@ -226,7 +232,30 @@ func (c *localConn) Apply(ctx context.Context, r *ApplyRequest) (res *ApplyRespo
 
 // Dense implements [Handler].
 func (c *localConn) Dense(ctx context.Context, r *DenseRequest) (*DenseResponse, error) {
-	return ask(ctx, c, r, c.s.h.Dense)
+	res := new(DenseResponse)
+	return answered(res, c.DenseInto(ctx, r, res))
+}
+
+// DenseInto implements [Conn].
+func (c *localConn) DenseInto(ctx context.Context, r *DenseRequest, res *DenseResponse) error {
+	return c.call(ctx, r, func(ctx context.Context) error {
+		if err := denseInto(ctx, c.s.h, r, res); err != nil {
+			return err
+		}
+		return withinBounds(res, headLen)
+	})
+}
+
+// denseInto asks h, into the memory of res if it can.
+func denseInto(ctx context.Context, h Handler, r *DenseRequest, res *DenseResponse) error {
+	if f, ok := h.(DenseFiller); ok {
+		return f.DenseInto(ctx, r, res)
+	}
+	found, err := h.Dense(ctx, r)
+	if err == nil {
+		*res = *found
+	}
+	return err
 }
 
 // Offsets implements [Handler].

@@ -2,7 +2,6 @@ package rowwire
 
 import (
 	"maps"
-	"math"
 	"slices"
 )
 
@@ -179,7 +178,7 @@ func encodeBands(e *encoder, ts []NamedTensor) {
 		e.u32(ts[i].At)
 		if e.bool(ts[i].BF16); ts[i].BF16 {
 			e.count(len(ts[i].Values), MaxFrame/2, "values")
-			put(e, toBF16(ts[i].Values))
+			e.bf16s(ts[i].Values)
 		}
 	}
 }
@@ -197,32 +196,8 @@ func decodeBands(d *decoder, ts []NamedTensor, there bool) {
 		if len(t.Values) > 0 {
 			d.fail("variable %q comes both whole and as bfloat16", t.Name)
 		}
-		t.Values = fromBF16(t.Values, get[uint16](d, nil, d.count(MaxFrame/2, 2, "values")))
+		t.Values = d.bf16s(t.Values, d.count(MaxFrame/2, 2, "values"))
 	}
-}
-
-// toBF16 rounds v to nearest even, as products of bfloat16 round their factors; a NaN stays one.
-func toBF16(v []float32) []uint16 {
-	out := make([]uint16, len(v))
-	for i, x := range v {
-		b := math.Float32bits(x)
-		if out[i] = uint16(b >> 16); x != x {
-			if b&0xffff != 0 {
-				out[i] |= 0x40 // what is left of its bits may say infinity
-			}
-		} else {
-			out[i] = uint16((b + 0x7fff + b>>16&1) >> 16)
-		}
-	}
-	return out
-}
-
-func fromBF16(dst []float32, v []uint16) []float32 {
-	dst = reuse(dst[:cap(dst)], len(v))
-	for i, b := range v {
-		dst[i] = math.Float32frombits(uint32(b) << 16)
-	}
-	return dst
 }
 
 // plain refuses a message that says behind the rest what is said by leaving that out.
@@ -346,7 +321,7 @@ func (r *DenseResponse) banded() bool { return banded(r.Tensors) }
 
 func (r *DenseResponse) decode(d *decoder) error {
 	r.Step = d.u64()
-	r.Tensors = decodeTensors(d, nil)
+	r.Tensors = decodeTensors(d, r.Tensors)
 	there := len(d.b) > 0
 	if decodeBands(d, r.Tensors, there); there {
 		plain(d, r.banded())

@@ -30,6 +30,12 @@ func (r *LookupResponse) Fill(q *LookupRequest) {
 	r.Version, r.Step = 0, 0
 }
 
+// Fill prepares r, of any origin, for an answer of n variables: a [DenseFiller] calls it, and writes
+// over the values of each in the memory that they have.
+func (r *DenseResponse) Fill(n int) {
+	r.Tensors, r.Step = reuse(r.Tensors[:cap(r.Tensors)], n), 0
+}
+
 // ValuesOf makes room for n numbers of table i.
 func (r *LookupResponse) ValuesOf(i, n int) []float32 {
 	r.Values[i] = reuse(r.Values[i], n)

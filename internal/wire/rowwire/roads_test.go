@@ -552,3 +552,47 @@ func TestSocketsForThisMachine(t *testing.T) {
 		}
 	}
 }
+
+// denseFiller answers the next number, from memory that is used again.
+type denseFiller struct {
+	echo
+	n *float32
+}
+
+func (h denseFiller) DenseInto(_ context.Context, r *DenseRequest, res *DenseResponse) error {
+	res.Fill(len(r.Names))
+	*h.n++
+	for i, name := range r.Names {
+		t := &res.Tensors[i]
+		t.Name, t.At, t.BF16 = name, r.BandAt(i), r.MayRound(i)
+		t.Values = append(t.Values[:0], *h.n, -2)
+	}
+	return nil
+}
+
+func TestRoadsFillMemoryWithVariables(t *testing.T) {
+	for _, bf16 := range [][]bool{{false, false}, {true, false}} {
+		onEachRoad(t, func() Handler { return denseFiller{n: new(float32)} }, Options{}, func(t *testing.T, c Conn, _ func()) {
+			memory := make([]float32, 5)
+			places := [][]float32{memory[:2], memory[2:4]}
+			q := &DenseRequest{Names: []string{"a", "b"}, At: []uint32{0, 9}, BF16: bf16}
+			var res DenseResponse
+			for n := float32(1); n < 4; n++ {
+				res.Into(places)
+				if err := c.DenseInto(soon(t), q, &res); err != nil {
+					t.Fatal(err)
+				}
+				if len(res.Tensors) != 2 || &res.Tensors[0].Values[0] != &memory[0] || &res.Tensors[1].Values[0] != &memory[2] || res.Tensors[1].At != 9 {
+					t.Errorf("the answer lies elsewhere: %+v", res)
+				}
+				if !slices.Equal(memory, []float32{n, -2, n, -2, 0}) {
+					t.Errorf("%v", memory)
+				}
+			}
+			res.Into([][]float32{memory[:1], memory[1:2]})
+			if err := c.DenseInto(soon(t), q, &res); err != nil || len(res.Tensors[0].Values) != 2 || memory[2] != 3 || memory[3] != -2 {
+				t.Errorf("a longer answer: %+v, %v, it was written to %v", res, err, memory)
+			}
+		})
+	}
+}

@@ -55,6 +55,8 @@ type Conn interface {
 	// LookupInto is Lookup into the memory of an earlier response, which nobody else may
 	// use any more, or that Into has prepared.
 	LookupInto(ctx context.Context, r *LookupRequest, res *LookupResponse) error
+	// DenseInto is Dense likewise.
+	DenseInto(ctx context.Context, r *DenseRequest, res *DenseResponse) error
 	Err() error
 	Close() error
 	// Road is how requests travel: "process", "unix" or "tcp".

@@ -275,6 +275,7 @@ func (c *conn) hello(r *bufio.Reader) error {
 var (
 	lookups = sync.Pool{New: func() any { return new(LookupRequest) }}
 	applies = sync.Pool{New: func() any { return new(ApplyRequest) }}
+	denses  = sync.Pool{New: func() any { return new(DenseResponse) }} // answers
 )
 
 func (c *conn) handle(ctx context.Context, op uint8, id uint64, payload []byte) *[]byte {
@@ -299,9 +300,14 @@ func (c *conn) handle(ctx context.Context, op uint8, id uint64, payload []byte) 
 		defer applies.Put(r)
 		res, err = answer(ctx, r, r.decode(d), c.h.Apply)
 	case opDense:
-		r := new(DenseRequest)
-		res, err = answer(ctx, r, r.decode(d), c.h.Dense)
-		if found, ok := res.(*DenseResponse); ok && c.version < bandsSince && found.banded() {
+		r, found := new(DenseRequest), denses.Get().(*DenseResponse)
+		if err = r.decode(d); err == nil {
+			err = denseInto(ctx, c.h, r, found)
+		}
+		if _, ok := c.h.(DenseFiller); ok {
+			defer denses.Put(found) // else the memory is not its own
+		}
+		if res = found; err == nil && c.version < bandsSince && found.banded() {
 			err = Errorf(NotFound, "the model has variables in bands, and the client speaks row protocol version %d, which knows none: upgrade it", c.version)
 		}
 	case opOffsets:

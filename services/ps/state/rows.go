@@ -70,10 +70,10 @@ func (s *Shard) Lookup(ctx context.Context, r *rowwire.LookupRequest, res *rowwi
 	})
 }
 
-// Dense answers r with copies of the dense variables.
-func (s *Shard) Dense(ctx context.Context, r *rowwire.DenseRequest) (*rowwire.DenseResponse, error) {
+// Dense answers r with copies of the dense variables, in the memory of res.
+func (s *Shard) Dense(ctx context.Context, r *rowwire.DenseRequest, res *rowwire.DenseResponse) error {
 	if err := s.checkAddressee(r.Job, r.Shard); err != nil {
-		return nil, err
+		return err
 	}
 	ids := s.bandIDs
 	if len(r.Names) > 0 {
@@ -86,25 +86,23 @@ func (s *Shard) Dense(ctx context.Context, r *rowwire.DenseRequest) (*rowwire.De
 	for _, id := range ids {
 		b, ok := s.bands[id]
 		if !ok {
-			return nil, s.noVariable(id)
+			return s.noVariable(id)
 		}
 		size += 4 * b.Size
 	}
 	if size > rowwire.MaxFrame/2 {
-		return nil, rowwire.Errorf(rowwire.Invalid, "the variables asked for take %d bytes, %d are answered at once: ask for fewer", size, rowwire.MaxFrame/2)
+		return rowwire.Errorf(rowwire.Invalid, "the variables asked for take %d bytes, %d are answered at once: ask for fewer", size, rowwire.MaxFrame/2)
 	}
-	res := &rowwire.DenseResponse{Tensors: make([]rowwire.NamedTensor, 0, len(ids))}
-	err := s.atTurn(ctx, r.Turn, r.Generation, func() error {
+	res.Fill(len(ids))
+	return s.atTurn(ctx, r.Turn, r.Generation, func() error {
 		res.Step = s.step
 		for i, id := range ids {
-			res.Tensors = append(res.Tensors, rowwire.NamedTensor{Name: id.name, At: uint32(id.at), BF16: r.MayRound(i), Values: append([]float32(nil), s.dense[id].values...)})
+			t := &res.Tensors[i]
+			t.Name, t.At, t.BF16 = id.name, uint32(id.at), r.MayRound(i)
+			t.Values = append(t.Values[:0], s.dense[id].values...)
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return res, nil
 }
 
 // Offsets says how far each partition has been learnt.

@@ -44,7 +44,8 @@ func TestAnswersOfHalfAFrame(t *testing.T) {
 		if got := err != nil && strings.Contains(err.Error(), "ask for fewer"); got != much {
 			t.Errorf("%d rows of %d bytes: %v", n, 4*size, err)
 		}
-		res, err := s.Dense(t.Context(), &rowwire.DenseRequest{Job: job, Names: names[:n]})
+		var res rowwire.DenseResponse
+		err = s.Dense(t.Context(), &rowwire.DenseRequest{Job: job, Names: names[:n]}, &res)
 		if (err != nil) != much || err == nil && len(res.Tensors) != n {
 			t.Errorf("%d variables of %d bytes: %v", n, 4*size, err)
 		}

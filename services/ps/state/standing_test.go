@@ -64,7 +64,7 @@ func TestReadsAtTheirTurn(t *testing.T) {
 			if !inTurns {
 				want = 0
 			}
-			_, err := s.Dense(gone, &rowwire.DenseRequest{Job: job, Turn: tc.turn, Generation: tc.generation})
+			err := s.Dense(gone, &rowwire.DenseRequest{Job: job, Turn: tc.turn, Generation: tc.generation}, new(rowwire.DenseResponse))
 			if code := rowwire.CodeOf(err); code != want {
 				t.Errorf("deterministic %v: variables of turn %d of generation %d: %v, want %v", inTurns, tc.turn, tc.generation, err, want)
 			}
@@ -75,7 +75,7 @@ func TestReadsAtTheirTurn(t *testing.T) {
 			}
 		}
 		s.Suspend(rowwire.Errorf(rowwire.NotFound, "stopped"))
-		if _, err := s.Dense(t.Context(), &rowwire.DenseRequest{Job: job, Turn: 5, Generation: 2}); rowwire.CodeOf(err) != rowwire.NotFound {
+		if err := s.Dense(t.Context(), &rowwire.DenseRequest{Job: job, Turn: 5, Generation: 2}, new(rowwire.DenseResponse)); rowwire.CodeOf(err) != rowwire.NotFound {
 			t.Errorf("of a shard that does not answer: %v", err)
 		}
 	}
@@ -93,7 +93,8 @@ func TestVariablesByName(t *testing.T) {
 		want  int
 		code  rowwire.Code
 	}{{nil, len(s.bandIDs), 0}, {[]string{last}, 1, 0}, {[]string{last, s.bandIDs[0].name}, 2, 0}, {[]string{"x"}, 0, rowwire.NotFound}} {
-		res, err := s.Dense(t.Context(), &rowwire.DenseRequest{Job: job, Names: tc.names})
+		var res rowwire.DenseResponse
+		err := s.Dense(t.Context(), &rowwire.DenseRequest{Job: job, Names: tc.names}, &res)
 		if rowwire.CodeOf(err) != tc.code || err == nil && len(res.Tensors) != tc.want {
 			t.Errorf("%q: %+v, %v", tc.names, res, err)
 			continue
