@@ -127,9 +127,9 @@ func (l *learner) fetch(ctx context.Context, st *work) error {
 	go func() {
 		var err error
 		if l.s.cfg.Deterministic {
-			st.weights, err = shards.FetchDense(ctx, sh, st.Engine, when.Turn, when.Generation)
-		} else {
-			st.weights, err = l.s.dense.Get(ctx)
+			st.weights, err = shards.FetchDense(ctx, sh, st.Engine, when.Turn, when.Generation, nil)
+		} else if st.lent, err = l.s.dense.Get(ctx); err == nil {
+			st.weights = st.lent.Weights
 		}
 		got <- err
 	}()

@@ -34,6 +34,7 @@ type work struct {
 
 	looked  bool // what follows is set
 	weights *runtime.Weights
+	lent    *shards.Copy // whose the weights are; nil in deterministic mode
 	begin   time.Time
 	span    trace.Span // nil: nobody wants one
 	parent  string     // its traceparent
@@ -45,12 +46,15 @@ func (w *work) load(of step.Span) error {
 	return w.Step.Load(of)
 }
 
-// end forgets what was looked up, and ends the span.
+// end gives back what was looked up, and ends the span.
 func (w *work) end() {
 	if w.span != nil {
 		w.span.End()
 	}
-	w.looked, w.weights, w.span, w.parent = false, nil, nil, ""
+	if w.lent != nil {
+		w.lent.Done()
+	}
+	w.looked, w.weights, w.lent, w.span, w.parent = false, nil, nil, nil, ""
 }
 
 // newRing makes the memory of a partition's steps.

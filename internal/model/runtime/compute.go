@@ -14,7 +14,7 @@ import (
 type Lane = nn.Lane
 
 // Weights are the dense variables as of one version, in order. Neither they nor their values
-// ever change.
+// change as long as anybody uses them.
 type Weights struct {
 	Version uint64 // the caller's own number
 	Values  [][]float32
@@ -32,6 +32,12 @@ func (e *Engine) Weights(version uint64, values [][]float32) (*Weights, error) {
 		}
 	}
 	return &Weights{Version: version, Values: values, nn: nn.Weights{Step: version, Values: values}}, nil
+}
+
+// Again makes w another version, of the values that its memory has by now. Nobody uses w meanwhile.
+func (w *Weights) Again(version uint64) {
+	w.Version = version
+	w.nn.Reset(version, w.Values)
 }
 
 // Result is what a step came to.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 	"github.com/monolith-go/monolith/services/trainer/step"
 )
@@ -35,7 +36,7 @@ func TestDenseVariablesAreShared(t *testing.T) {
 	old := func(age time.Duration, steps uint64) { // what is handed out
 		dense.mu.Lock()
 		defer dense.mu.Unlock()
-		dense.has = denseCopy{w: first, at: time.Now().Add(-age), step: dense.steps - steps}
+		dense.has = &Copy{Weights: first.Weights, d: dense, at: time.Now().Add(-age), step: dense.steps - steps, users: 1}
 	}
 	settled := func() {
 		dense.mu.Lock()
@@ -61,11 +62,11 @@ func TestDenseVariablesAreShared(t *testing.T) {
 	} {
 		old(tc.age, tc.steps)
 		got, err := dense.Get(t.Context())
-		if err != nil || (got == first) != tc.same {
-			t.Errorf("%s: the same are handed out: %v, %v", name, got == first, err)
+		if err != nil || (got.Weights == first.Weights) != tc.same {
+			t.Errorf("%s: the same are handed out: %v, %v", name, got.Weights == first.Weights, err)
 		}
 		settled()
-		if fetched := dense.has.w != first; fetched != tc.fetch {
+		if fetched := dense.has.Weights != first.Weights; fetched != tc.fetch {
 			t.Errorf("%s: others were fetched: %v", name, fetched)
 		}
 	}
@@ -111,7 +112,7 @@ func TestACopyOfVariablesAtItsAge(t *testing.T) {
 			denseAge/2 - 1: {true, false}, denseAge / 2: {true, true}, denseAge - 1: {true, true}, denseAge: {false, true},
 		} {
 			dense.mu.Lock()
-			dense.has, dense.next = denseCopy{w: w, at: time.Now().Add(-age)}, nil
+			dense.has, dense.next = &Copy{Weights: w, d: dense, at: time.Now().Add(-age)}, nil
 			dense.mu.Unlock()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond/2)
 			got, err := dense.Get(ctx)
@@ -119,9 +120,65 @@ func TestACopyOfVariablesAtItsAge(t *testing.T) {
 			dense.mu.Lock()
 			fetch := dense.next != nil
 			dense.mu.Unlock()
-			if (got == w) != want.handed || (err == nil) != want.handed || fetch != want.fetch {
-				t.Errorf("after %v: handed out %v, fetched anew %v, %v; want %+v", age, got == w, fetch, err, want)
+			if (got != nil && got.Weights == w) != want.handed || (err == nil) != want.handed || fetch != want.fetch {
+				t.Errorf("after %v: handed out %v, fetched anew %v, %v; want %+v", age, got != nil, fetch, err, want)
 			}
 		}
 	})
+}
+
+// A copy's memory is another's once no step uses it, and not before: what a step computes with stays
+// as it is however many copies follow.
+func TestACopyStaysWhileItIsUsed(t *testing.T) {
+	w := setOf(t, 1)
+	shard := w.serve(trainertest.SmallSpec())[0]
+	n := float32(0) // all numbers of the next copy
+	shard.change = func(v *rowwire.NamedTensor) {
+		for i := range v.Values {
+			v.Values[i] = n
+		}
+	}
+	dense := w.dense()
+	get := func() *Copy {
+		t.Helper()
+		for range denseSteps {
+			dense.Learnt()
+		}
+		n++
+		c, err := dense.Get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Values[0][0] != n {
+			t.Fatalf("copy %v has %v", n, c.Values[0][0])
+		}
+		dense.mu.Lock()
+		c.at = time.Now().Add(time.Hour) // it grows old by steps alone
+		dense.mu.Unlock()
+		return c
+	}
+	first, second := get(), get()
+	third := get()
+	if first.Values[0][0] != 1 || second.Values[0][0] != 2 {
+		t.Errorf("copies that are used changed to %v and %v", first.Values[0][0], second.Values[0][0])
+	}
+	again, err := dense.Get(t.Context()) // by two partitions
+	if err != nil || again != third {
+		t.Fatal(again == third, err)
+	}
+	memory := map[*float32]bool{&first.Values[0][0]: true, &second.Values[0][0]: true, &third.Values[0][0]: true}
+	first.Done()
+	second.Done()
+	third.Done()
+	fourth := get()
+	if again.Values[0][0] != 3 {
+		t.Errorf("a copy of which one of two users is done changed to %v", again.Values[0][0])
+	}
+	again.Done()
+	fifth := get()
+	if !memory[&fourth.Values[0][0]] || !memory[&fifth.Values[0][0]] {
+		t.Error("copies that nobody uses are not used again")
+	}
+	fourth.Done()
+	fifth.Done()
 }

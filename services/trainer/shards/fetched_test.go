@@ -21,7 +21,7 @@ func TestVariablesAreFetchedInBands(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := FetchDense(t.Context(), w.set, e, 0, 0)
+		got, err := FetchDense(t.Context(), w.set, e, 0, 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,8 +30,13 @@ func TestVariablesAreFetchedInBands(t *testing.T) {
 				t.Errorf("of %d shards, %s is another", shards, v.Name)
 			}
 		}
+		memory := &got.Values[0][0]
+		clear(got.Values[0])
+		if got, err = FetchDense(t.Context(), w.set, e, 7, 0, got); err != nil || &got.Values[0][0] != memory || !slices.Equal(got.Values[0], modelspec.InitVariable(spec, e.Variables()[0])) || got.Version != 7 {
+			t.Errorf("of %d shards, version %d came into memory of an earlier one: %v", shards, got.Version, err)
+		}
 		all[0].spec = trainertest.SmallSpec() // as a shard of another build
-		if _, err := FetchDense(t.Context(), w.set, e, 0, 0); err == nil {
+		if _, err := FetchDense(t.Context(), w.set, e, 0, 0, nil); err == nil {
 			t.Errorf("%d shards: what one answers of another model is taken", shards)
 		}
 	}
@@ -52,12 +57,12 @@ func TestWhatIsNoAnswerIsNotTaken(t *testing.T) {
 		"a number more": func(r *rowwire.NamedTensor) { r.Values = append(slices.Clone(r.Values), 1) },
 	} {
 		shard.change = change
-		if _, err := FetchDense(t.Context(), w.set, e, 0, 0); err == nil || !strings.Contains(err.Error(), "were asked for") {
+		if _, err := FetchDense(t.Context(), w.set, e, 0, 0, nil); err == nil || !strings.Contains(err.Error(), "were asked for") {
 			t.Errorf("%s is taken: %v", what, err)
 		}
 	}
 	shard.change = nil
-	if _, err := FetchDense(t.Context(), w.set, e, 0, 0); err != nil {
+	if _, err := FetchDense(t.Context(), w.set, e, 0, 0, nil); err != nil {
 		t.Errorf("the answer itself: %v", err)
 	}
 }
