@@ -221,7 +221,7 @@ func (w *churned) lose() (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// fold appends that every replica is available and then loading and available again, and folds that.
+// fold appends that every replica is available, and times the fold of that.
 func (w *churned) fold() (time.Duration, error) {
 	first, err := w.log.Last(w.ctx)
 	if err != nil {
@@ -230,7 +230,7 @@ func (w *churned) fold() (time.Duration, error) {
 	var drafts []bus.Draft
 	for m := range w.models {
 		for c := range w.replicas {
-			key := fmt.Sprintf("%s/ps:0:%d", w.modelName(m), c)
+			key := fmt.Sprintf("%s/ps:0/%d", w.modelName(m), c)
 			drafts = append(drafts, bus.Draft{Subject: replica.Subject(churnBZID, key), Expect: bus.Any, Event: &replica.Event{Body: &replica.Event_Registered{Registered: &replica.Registered{
 				Replica: &replica.Replica{ModelName: w.modelName(m), ServerType: "ps", Replica: int32(c), Container: w.containerOf(c + 1), GrpcAddress: "127.0.0.1:8500", Stat: replica.State_AVAILABLE, Version: 1}}}}})
 		}
