@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/replica"
 	"github.com/monolith-go/monolith/internal/host"
@@ -21,7 +23,7 @@ func SizeOf(s *host.Stack) Size { return Size{s.Config.Shards, s.Config.Replicas
 
 // Serve waits for the declared model's first export in a folder, has it loaded, and returns the
 // entry once a prediction has come back. It tells say how it gets on.
-func (j *Job) Serve(ctx context.Context, exports string, size Size, spec *model.ModelSpec, say func(format string, args ...any)) (entry *replica.Replica, err error) {
+func (j *Job) Serve(ctx context.Context, exports string, size Size, spec *model.ModelSpec, say func(format string, args ...any), dial ...grpc.DialOption) (entry *replica.Replica, err error) {
 	name := spec.GetName()
 	inputs, err := scenario.InputsOf(spec)
 	if err != nil {
@@ -45,7 +47,7 @@ func (j *Job) Serve(ctx context.Context, exports string, size Size, spec *model.
 		}
 		// After a crash the view names the addresses of the life before, until the
 		// registry hears of the new ones.
-		if err = predictOnce(ctx, entry.GetGrpcAddress(), name, inputs); err == nil {
+		if err = predictOnce(ctx, entry.GetGrpcAddress(), name, inputs, dial); err == nil {
 			say("serving gRPC at %s, REST at http://%s/v1/models/%s", entry.GetGrpcAddress(), entry.GetHttpAddress(), name)
 			return entry, nil
 		}
@@ -58,10 +60,10 @@ func (j *Job) Serve(ctx context.Context, exports string, size Size, spec *model.
 }
 
 // predictOnce asks the entry at addr for one score.
-func predictOnce(ctx context.Context, addr, name string, inputs *scenario.Inputs) error {
+func predictOnce(ctx context.Context, addr, name string, inputs *scenario.Inputs, dial []grpc.DialOption) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	client, err := scenario.Dial(addr)
+	client, err := scenario.Dial(addr, dial...)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
@@ -18,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/loadtest/demo"
 )
@@ -43,6 +46,9 @@ type stackCluster struct {
 
 // StartCluster starts one in this process, as [Start] says.
 func StartCluster(ctx context.Context) (Cluster, error) { return startStack(ctx, host.Ports{}, 0) }
+
+// anyPort stands for each port of a stack: its certificate is of the address alone.
+const anyPort = "127.0.0.1:1"
 
 // startStack starts one with these ports, and that of its ZooKeeper view; 0: one that is free.
 func startStack(ctx context.Context, ports host.Ports, zk int) (_ *stackCluster, err error) {
@@ -76,7 +82,19 @@ func startStack(ctx context.Context, ports host.Ports, zk int) (_ *stackCluster,
 	if err := c.job.Declare(ready, modelspec.MovieRanking()); err != nil {
 		return nil, err
 	}
-	entry, err := c.job.Serve(ready, c.stack.Exports(), demo.SizeOf(c.stack), modelspec.MovieRanking(), func(string, ...any) {})
+	keys, err := ports.TLS.Load()
+	if err != nil {
+		return nil, err
+	}
+	var dial []grpc.DialOption
+	if keys != nil {
+		conf, err := mtls.To(keys, anyPort)
+		if err != nil {
+			return nil, err
+		}
+		dial = append(dial, grpc.WithTransportCredentials(credentials.NewTLS(conf)))
+	}
+	entry, err := c.job.Serve(ready, c.stack.Exports(), demo.SizeOf(c.stack), modelspec.MovieRanking(), func(string, ...any) {}, dial...)
 	c.entry, c.rest = entry.GetGrpcAddress(), entry.GetHttpAddress()
 	return c, err
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/bus/measure"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/auth"
+	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/process/freeport"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
@@ -128,7 +129,7 @@ func openPorts(ctx context.Context, files mtls.Files) (_ *openStack, err error) 
 	s.rows = rowwire.NewPool(s.conf)
 	by := insecure.NewCredentials()
 	if s.conf != nil {
-		conf, err := mtls.To(s.conf, "127.0.0.1:1") // every port is on this address
+		conf, err := mtls.To(s.conf, anyPort)
 		if err != nil {
 			return nil, err
 		}
@@ -236,9 +237,11 @@ func (s *openStack) lookup(ctx context.Context, keys int) (func(context.Context,
 	if err != nil {
 		return nil, fmt.Errorf("rows at %s: %w", addr, err)
 	}
-	ids := make([]int64, keys)
-	for i := range ids {
-		ids[i] = int64(i)
+	var ids []int64
+	for id := int64(0); len(ids) < keys; id++ {
+		if modelspec.ShardOf(id, clusterShards) == 0 {
+			ids = append(ids, id)
+		}
 	}
 	return func(ctx context.Context, _ int) error {
 		res, err := conn.Lookup(ctx, &rowwire.LookupRequest{Model: s.Model(), Tables: []rowwire.TableIDs{{Table: "user", IDs: ids}}})
