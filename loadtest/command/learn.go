@@ -9,7 +9,6 @@ import (
 
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/loadtest/learning"
-	"github.com/monolith-go/monolith/loadtest/peers"
 )
 
 // Learn measures how well models learn.
@@ -30,7 +29,7 @@ func Learn() *cobra.Command {
 			if cfg.Seeds < 1 || cfg.Seeds > learning.MaxSeeds {
 				return fmt.Errorf("%w: --seeds %d: give 1 to %d", flags.ErrUsage, cfg.Seeds, learning.MaxSeeds)
 			}
-			cfg.Python, cfg.Say = peers.TensorFlowPython(), saying(cmd)
+			cfg.Python, cfg.Say = learning.Python(), saying(cmd)
 			res, err := learning.Run(cmd.Context(), cfg)
 			if err != nil {
 				return err

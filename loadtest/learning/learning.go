@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/monolith-go/monolith/loadtest/gen"
 	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/loadtest/replay"
+	"github.com/monolith-go/monolith/loadtest/report"
 )
 
 // Config says what is measured. A protocol that lacks what it needs is left out, and said to be.
@@ -41,6 +43,7 @@ type Result struct {
 	Started    time.Time         `json:"started"`
 	Seconds    float64           `json:"seconds"`
 	Machine    string            `json:"machine"`
+	Load       report.Figure     `json:"load"` // threads that wanted a processor before the run
 	Seeds      int               `json:"seeds"`
 	Data       string            `json:"data"` // how many ratings of whom
 	TensorFlow *TensorFlowResult `json:"tensorflow"`
@@ -52,7 +55,7 @@ type Result struct {
 // Run measures all that it can.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	start := time.Now()
-	res := &Result{Started: start.UTC(), Machine: machine(), Seeds: cfg.Seeds}
+	res := &Result{Started: start.UTC(), Machine: machine(), Load: load(), Seeds: cfg.Seeds}
 	var err error
 	cfg.Say("synchronisation: %d audiences of %d ratings", cfg.Seeds, cfg.Simulated)
 	if res.Sync, err = Sync(ctx, cfg.Seeds, cfg.Simulated); err != nil {
@@ -116,11 +119,17 @@ func parsed(text []byte, seed uint64) (*model.ModelSpec, error) {
 	return modelspec.Normalize(spec), nil
 }
 
-// machine is where it was measured, and how busy that is.
+// machine is where it is measured.
 func machine() string {
-	m := fmt.Sprintf("%s/%s, %d cores", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		m += ", load " + strings.Fields(string(load))[0] + " at its start"
+	return fmt.Sprintf("%s/%s, %d cores", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+}
+
+// load is how many threads wanted a processor in the last minute; unknown where no kernel says.
+func load() report.Figure {
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		if v, err := strconv.ParseFloat(strings.Fields(string(text))[0], 64); err == nil {
+			return report.Figure(v)
+		}
 	}
-	return m
+	return report.Unknown()
 }

@@ -112,6 +112,10 @@ func TestClaims(t *testing.T) {
 			t.Errorf("missed: %s", c.Sentence)
 		}
 	}
+	r.Load = 31
+	if c := r.Claims()[1]; c.Holds || !strings.Contains(c.Sentence, "load of 31") {
+		t.Errorf("on a busy machine: %+v", c)
+	}
 	if n := len(r.Claims()); n != 5 {
 		t.Errorf("%d claims", n)
 	}

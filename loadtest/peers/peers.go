@@ -97,17 +97,6 @@ func TensorFlow(ctx context.Context, what string, args ...int) (*Peer, error) {
 	return python(ctx, "tfra", what, args)
 }
 
-// TensorFlowPython is an interpreter with a TensorFlow, that of the oracles or of TFRA; "" where neither is installed.
-func TensorFlowPython() string {
-	for _, env := range []string{filepath.Join(Dir(), "..", "python"), filepath.Join(Dir(), "tfra")} {
-		path := filepath.Join(env, "bin", "python")
-		if st, err := os.Stat(path); err == nil && !st.IsDir() {
-			return path
-		}
-	}
-	return ""
-}
-
 func python(ctx context.Context, env, what string, args []int) (*Peer, error) {
 	dir, err := os.MkdirTemp("", "monolith-peer-")
 	if err != nil {
