@@ -5,20 +5,20 @@ import (
 	"slices"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/internal/model/samplerule"
 	"github.com/monolith-go/monolith/kernels/table"
 )
 
 // negatives is what a rule says of them: which features and floats of the spec are an item's.
 type negatives struct {
-	modelspec.Negatives
+	samplerule.Negatives
 	features, floats []int
 }
 
 // negativesOf makes a rule's ready.
 func (d *Decoder) negativesOf(n *model.SampleRule_Negatives) *negatives {
-	made := &negatives{Negatives: modelspec.NegativesOf(n)}
+	made := &negatives{Negatives: samplerule.NegativesOf(n)}
 	for _, word := range n.GetItem() {
 		if i := slices.IndexFunc(d.spec.GetFeatures(), func(f *model.Feature) bool { return f.GetName() == word }); i >= 0 {
 			made.features = append(made.features, i)
@@ -46,7 +46,7 @@ func (d *Decoder) negate(b *runtime.Batch) error {
 		}
 		key := table.Key(table.Key(r.key, "", int64(d.from.Partition)), "", d.from.Offset)
 		for k := range n.Count {
-			other, ok := d.pool.draw(i, d.from.Offset, ids[0], table.Key(key, "", int64(d.nth)*modelspec.MaxNegatives+int64(k)))
+			other, ok := d.pool.draw(i, d.from.Offset, ids[0], table.Key(key, "", int64(d.nth)*samplerule.MaxNegatives+int64(k)))
 			if !ok {
 				break
 			}

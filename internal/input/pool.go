@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/samplerule"
 	"github.com/monolith-go/monolith/kernels/table"
 )
 
@@ -21,7 +21,7 @@ type Pool struct {
 
 // pooled is the items of one rule, in the order of their offsets.
 type pooled struct {
-	modelspec.Negatives
+	samplerule.Negatives
 	items  []pooledItem
 	newest map[int64]int // by key: where it is in items, counted from the first item there ever was
 	gone   int           // items dropped before the first

@@ -10,6 +10,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/internal/model/samplerule"
 )
 
 // chosen is a model whose positives have negatives of the items of the last records.
@@ -133,7 +134,7 @@ func TestNegativesAreDrawnAsOfTheirOffset(t *testing.T) {
 // An item that comes often is not drawn more often than others.
 func TestEachItemIsDrawnOnce(t *testing.T) {
 	p := NewPool()
-	rules := []rule{{negatives: &negatives{Negatives: modelspec.Negatives{Count: 1, Items: 1000, Records: 1000}}}}
+	rules := []rule{{negatives: &negatives{Negatives: samplerule.Negatives{Count: 1, Items: 1000, Records: 1000}}}}
 	for offset := range int64(400) {
 		key := int64(1)
 		if offset%4 == 3 {

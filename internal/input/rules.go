@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/samplerule"
 	"github.com/monolith-go/monolith/kernels/table"
 )
 
@@ -49,7 +49,7 @@ func (d *Decoder) ready(tasks []*model.Task) {
 		case *model.SampleRule_Keep_:
 			made.keep = true
 		case *model.SampleRule_Drop_:
-			made.rate = modelspec.DropRate(a.Drop)
+			made.rate = samplerule.DropRate(a.Drop)
 			if d.options.Measure && made.rate < 1 {
 				made.rate = 0
 			} else if a.Drop.GetCorrection() == model.SampleRule_WEIGHT {
@@ -73,7 +73,7 @@ func (d *Decoder) condition(w *model.Condition, tasks []*model.Task) condition {
 	if w.GetField() != "" {
 		c.at = d.declare(w.GetField())
 	}
-	least, below := modelspec.Range(w)
+	least, below := samplerule.Range(w)
 	c.least, c.below = c.as(least), c.as(below)
 	for i, t := range tasks {
 		if t.GetName() == w.GetLabel() {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/samplerule"
 	"github.com/monolith-go/monolith/services/trainer/shards"
 	"github.com/monolith-go/monolith/services/trainer/step"
 )
@@ -13,7 +13,7 @@ import (
 // learns none: the pool is then what it was for whoever learnt up to here.
 func (l *learner) fill(ctx context.Context, pos shards.Position) error {
 	l.ring.pool.Reset()
-	reach := modelspec.PoolRecords(l.s.engine.Spec())
+	reach := samplerule.PoolRecords(l.s.engine.Spec())
 	if reach == 0 || pos.From == 0 {
 		return nil
 	}

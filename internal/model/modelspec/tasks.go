@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/model/samplerule"
 	"github.com/monolith-go/monolith/kernels/graph"
 )
 
@@ -56,7 +57,7 @@ func (n *network) heads() ([]head, error) {
 		n.used[word] = true
 		h := head{Task: Task{
 			Name: t.GetName(), Layer: word, Loss: t.GetLoss(), Label: cmp.Or(t.GetLabel(), n.spec.GetLabel()),
-			WeightField: t.GetWeightField(), MaskField: t.GetMaskField(), Reweighted: reweighted(n.spec),
+			WeightField: t.GetWeightField(), MaskField: t.GetMaskField(), Reweighted: samplerule.Reweighted(n.spec),
 		}, logit: n.logits[word], score: ids[0], weight: 1}
 		if t.Weight != nil {
 			h.weight = t.GetWeight()

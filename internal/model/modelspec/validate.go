@@ -33,8 +33,6 @@ const (
 	MaxDefaults = 64   // ids for a record that has none
 	MaxCrossed  = 8    // features of a crossed one
 	MaxRules    = 64   // of samples
-	MaxWhere    = 16   // conditions of a rule
-	MaxIn       = 4096 // values of a condition
 	// MaxVariable bounds the elements of one dense variable.
 	MaxVariable = 1 << 26
 )

@@ -59,15 +59,6 @@ func Reads(spec *model.ModelSpec) (n int) {
 	return n
 }
 
-// Samples is how many samples a record's becomes at most, with its negatives.
-func Samples(spec *model.ModelSpec) int {
-	n := 1
-	for _, r := range spec.GetSampleRules() {
-		n += int(r.GetNegatives().GetCount())
-	}
-	return n
-}
-
 // vocabulary checks how a feature's ids are bounded.
 func (c *complaints) vocabulary(what string, f *model.Feature) {
 	v := f.GetVocabulary()

@@ -9,7 +9,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/samplerule"
 	"github.com/monolith-go/monolith/internal/vfs"
 )
 
@@ -54,8 +54,8 @@ func listsIn(dir string) func(string) ([]string, error) {
 		if len(all) == 0 {
 			return nil, fmt.Errorf("%s has no values: put one on each line", path)
 		}
-		if len(all) > modelspec.MaxIn {
-			return nil, fmt.Errorf("%s has %d values: %d are allowed", path, len(all), modelspec.MaxIn)
+		if len(all) > samplerule.MaxIn {
+			return nil, fmt.Errorf("%s has %d values: %d are allowed", path, len(all), samplerule.MaxIn)
 		}
 		return all, nil
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/samplerule"
 	"github.com/monolith-go/monolith/internal/model/specfile"
 )
 
@@ -116,7 +117,7 @@ func TestListsInFiles(t *testing.T) {
 		}
 		return specfile.Read(filepath.Join(dir, "spec.yaml"), nil)
 	}
-	for name, values := range map[string]string{"c.txt": "de\r\n\n at\n7", "none.txt": "\n \n", "many.txt": strings.Repeat("1\n", modelspec.MaxIn+1), "large.txt": strings.Repeat("x", specfile.MaxBytes+1)} {
+	for name, values := range map[string]string{"c.txt": "de\r\n\n at\n7", "none.txt": "\n \n", "many.txt": strings.Repeat("1\n", samplerule.MaxIn+1), "large.txt": strings.Repeat("x", specfile.MaxBytes+1)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(values), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/internal/model/samplerule"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
 
@@ -41,8 +42,8 @@ func New(spec *model.ModelSpec, shards, batch int) (*Engine, error) {
 	if err := modelspec.Trainable(spec); err != nil {
 		return nil, err
 	}
-	samples := batch * modelspec.Samples(spec)
-	if reads := modelspec.Reads(spec) * modelspec.Samples(spec); batch*reads > rowwire.MaxIDs {
+	samples := batch * samplerule.Samples(spec)
+	if reads := modelspec.Reads(spec) * samplerule.Samples(spec); batch*reads > rowwire.MaxIDs {
 		return nil, fmt.Errorf("a batch of %d records that read %d rows each has more than %d ids: lower --batch", batch, reads, rowwire.MaxIDs)
 	}
 	if bytes := modelspec.StepBytes(spec, samples); bytes > modelspec.MaxStepBytes {

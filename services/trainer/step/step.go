@@ -10,6 +10,7 @@ import (
 	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/internal/model/samplerule"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 )
 
@@ -53,7 +54,7 @@ func (s *Step) Draw(from *input.Pool) { s.input.Draw(from) }
 
 // remember reads records that no batch has room for, so that those behind them draw what they would draw otherwise.
 func (s *Step) remember(recs []kafka.Record, latest time.Time) {
-	if modelspec.PoolRecords(s.Engine.Spec()) == 0 {
+	if samplerule.PoolRecords(s.Engine.Spec()) == 0 {
 		return
 	}
 	for _, r := range recs {

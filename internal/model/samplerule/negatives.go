@@ -1,4 +1,4 @@
-package modelspec
+package samplerule
 
 import (
 	"math"
@@ -38,6 +38,15 @@ func NegativesOf(n *model.SampleRule_Negatives) Negatives {
 	return made
 }
 
+// Samples is how many samples a record's becomes at most, with its negatives.
+func Samples(spec *model.ModelSpec) int {
+	n := 1
+	for _, r := range spec.GetSampleRules() {
+		n += int(r.GetNegatives().GetCount())
+	}
+	return n
+}
+
 // PoolRecords is how many offsets before a sample its negatives may come from; 0: the model has none.
 func PoolRecords(spec *model.ModelSpec) (n int64) {
 	for _, r := range spec.GetSampleRules() {
@@ -49,11 +58,11 @@ func PoolRecords(spec *model.ModelSpec) (n int64) {
 }
 
 // negatives checks what a rule says of them.
-func (c *complaints) negatives(what string, spec *model.ModelSpec, n *model.SampleRule_Negatives) {
+func (c *complaints) negatives(n *model.SampleRule_Negatives) {
 	made := NegativesOf(n)
 	between := func(name string, n, least, most int64) {
 		if n < least || n > most {
-			c.add("%s has negatives with %s %d: give %d to %d", what, name, n, least, most)
+			c.add("has negatives with %s %d: give %d to %d", name, n, least, most)
 		}
 	}
 	between("count", int64(n.GetCount()), 1, MaxNegatives)
@@ -61,20 +70,21 @@ func (c *complaints) negatives(what string, spec *model.ModelSpec, n *model.Samp
 	between("items", int64(made.Items), 1, MaxPoolItems)
 	between("start", int64(made.Start), 0, int64(max(made.Items-1, 0)))
 	if w := made.Weight; !(w > 0 && w <= math.MaxFloat32) {
-		c.add("%s has negatives of the weight %g: give a finite number above 0", what, w)
+		c.add("has negatives of the weight %g: give a finite number above 0", w)
 	}
-	c.item(what, spec, n.GetItem())
-	for _, t := range Tasks(spec) {
+	c.item(n.GetItem())
+	for _, t := range c.tasks {
 		if t.GetLoss() == model.Task_IN_BATCH_SOFTMAX {
-			c.add("%s makes negatives, and task %q takes the other samples of a batch for its own: take the rule away, or learn by CROSS_ENTROPY", what, t.GetName())
+			c.add("makes negatives, and task %q takes the other samples of a batch for its own: take the rule away, or learn by CROSS_ENTROPY", t.GetName())
 		}
 	}
 }
 
 // item checks what an item consists of.
-func (c *complaints) item(what string, spec *model.ModelSpec, words []string) {
+func (c *complaints) item(words []string) {
+	spec := c.spec
 	if len(words) == 0 {
-		c.add("%s has negatives without an item: name its features, first the one by whose id it is known", what)
+		c.add("has negatives without an item: name its features, first the one by whose id it is known")
 	}
 	seen := map[string]bool{}
 	for i, word := range words {
@@ -82,7 +92,7 @@ func (c *complaints) item(what string, spec *model.ModelSpec, words []string) {
 		for _, f := range spec.GetFeatures() {
 			if f.GetName() == word {
 				if is = "feature"; len(f.GetCross()) > 0 {
-					c.add("%s has negatives of the feature %q, which is crossed: name those that it crosses", what, word)
+					c.add("has negatives of the feature %q, which is crossed: name those that it crosses", word)
 				}
 			}
 		}
@@ -93,15 +103,15 @@ func (c *complaints) item(what string, spec *model.ModelSpec, words []string) {
 		}
 		switch {
 		case seen[word]:
-			c.add("%s has negatives of %q twice: name it once", what, word)
+			c.add("has negatives of %q twice: name it once", word)
 		case is == "":
-			c.add("%s has negatives of %q, which is no feature or float: name those of an item", what, word)
+			c.add("has negatives of %q, which is no feature or float: name those of an item", word)
 		case i == 0 && is == "float":
-			c.add("%s has negatives of items that are known by %q, which is a float: put the feature with their id first", what, word)
+			c.add("has negatives of items that are known by %q, which is a float: put the feature with their id first", word)
 		}
 		seen[word] = true
 	}
 	if len(seen) > 0 && len(seen) == len(spec.GetFeatures())+len(spec.GetFloats()) {
-		c.add("%s has negatives that keep nothing of their sample: leave out of the item what is of the user", what)
+		c.add("has negatives that keep nothing of their sample: leave out of the item what is of the user")
 	}
 }
