@@ -41,28 +41,23 @@ func TestBandsAreReadBack(t *testing.T) {
 	if hash, err := HashShard(s); err != nil || hash != m.Hash || m.Format != 4 {
 		t.Errorf("format %d, hash %s, of what is in memory %s, %v", m.Format, m.Hash, hash, err)
 	}
-	for what, read := range map[string]func() (*Shard, error){
-		"all":   func() (*Shard, error) { return ReadShard(dir) },
-		"dense": func() (*Shard, error) { return ReadDenseIn(dir, ".") },
-	} {
-		got, err := read()
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := []Band{s.Bands[1], s.Bands[0]}
-		if diff := cmp.Diff(want, got.Bands); diff != "" || !slices.Equal(got.Dense["bias"].Slots, []float32{3, 4}) {
-			t.Errorf("%s, in order (-want +got):\n%s", what, diff)
-		}
-		if v, ok := got.Band("kernel", 8); !ok || v.Values[0] != 8 {
-			t.Errorf("%s: at 8 of the kernel: %+v", what, v)
-		}
-		if v, ok := got.Band("bias", 0); !ok || v.Values[0] != 1 {
-			t.Errorf("%s: the bias: %+v", what, v)
-		}
-		for _, at := range []int{4, 9} {
-			if _, ok := got.Band("kernel", at); ok {
-				t.Errorf("%s: there is a band at %d", what, at)
-			}
+	got, err := ReadShard(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Band{s.Bands[1], s.Bands[0]}
+	if diff := cmp.Diff(want, got.Bands); diff != "" || !slices.Equal(got.Dense["bias"].Slots, []float32{3, 4}) {
+		t.Errorf("in order (-want +got):\n%s", diff)
+	}
+	if v, ok := got.Band("kernel", 8); !ok || v.Values[0] != 8 {
+		t.Errorf("at 8 of the kernel: %+v", v)
+	}
+	if v, ok := got.Band("bias", 0); !ok || v.Values[0] != 1 {
+		t.Errorf("the bias: %+v", v)
+	}
+	for _, at := range []int{4, 9} {
+		if _, ok := got.Band("kernel", at); ok {
+			t.Errorf("there is a band at %d", at)
 		}
 	}
 	if e := Export(s); e.Bands[0].Slots != nil || e.Bands[0].Values[0] != 8 || s.Bands[0].Slots == nil {

@@ -1,54 +1,61 @@
 package checkpoint
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
-// TestReadDense reads the variables alone: without the files of rows, which may be larger
-// than the memory of who asks.
-func TestReadDense(t *testing.T) {
+// TestInspect counts what lies in a folder, and finds every byte that differs and every file that is gone.
+func TestInspect(t *testing.T) {
 	dir, m := write(t, small())
-	want, err := ReadShard(dir)
+	size, err := DirSize(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+	var rows uint64
 	for _, info := range m.Tables {
-		if err := os.Remove(filepath.Join(dir, info.File)); err != nil {
+		rows += info.Rows
+	}
+	for _, deep := range []bool{false, true} {
+		got, err := InspectIn(t.Context(), filepath.Dir(dir), filepath.Base(dir), deep)
+		if err != nil || got.Bytes != uint64(size) || got.Rows != rows || rows == 0 || got.Manifest.Hash != m.Hash {
+			t.Errorf("deep %t: %d bytes, %d rows, hash %s, %v; there are %d and %d, %s", deep, got.Bytes, got.Rows, got.Manifest.Hash, err, size, rows, m.Hash)
+		}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := InspectIn(ended, dir, ".", true); !errors.Is(err, context.Canceled) {
+		t.Errorf("nobody waits any more: %v", err)
+	}
+	for name := range m.Files {
+		path := filepath.Join(dir, name)
+		whole, err := os.ReadFile(path)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	got, err := ReadDenseIn(filepath.Dir(dir), filepath.Base(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want.Dense, got.Dense); diff != "" || got.Manifest.Hash != m.Hash {
-		t.Errorf("hash %s, want %s (-want +got):\n%s", got.Manifest.Hash, m.Hash, diff)
-	}
-	whole, err := os.ReadFile(filepath.Join(dir, denseName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for at := range whole { // a bit anywhere
-		whole[at] ^= 4
-		if err := os.WriteFile(filepath.Join(dir, denseName), whole, 0o644); err != nil {
+		for at := range whole { // a bit anywhere
+			whole[at] ^= 4
+			if err := os.WriteFile(path, whole, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := InspectIn(t.Context(), dir, ".", true); !errors.Is(err, ErrCorrupt) {
+				t.Errorf("byte %d of %s changed: %v", at, name, err)
+			}
+			whole[at] ^= 4
+		}
+		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadDenseIn(dir, "."); !errors.Is(err, ErrCorrupt) {
-			t.Errorf("byte %d changed: %v", at, err)
+		if _, err := InspectIn(t.Context(), dir, ".", false); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("without %s: %v", name, err)
 		}
-		whole[at] ^= 4
-	}
-	if err := os.Remove(filepath.Join(dir, denseName)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ReadDenseIn(dir, "."); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("without the file: %v", err)
+		if err := os.WriteFile(path, whole, 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -72,8 +79,8 @@ func TestPathsStayInside(t *testing.T) {
 		if _, err := ReadShardIn(base, path); err == nil {
 			t.Errorf("a shard was read at %q", path)
 		}
-		if _, err := ReadDenseIn(base, path); err == nil {
-			t.Errorf("variables were read at %q", path)
+		if _, err := InspectIn(t.Context(), base, path, false); err == nil {
+			t.Errorf("a shard was looked at at %q", path)
 		}
 	}
 	if _, err := ReadShardIn(base, "model.ckpt-1/ps_0"); err != nil {

@@ -72,20 +72,6 @@ func ReadShardIn(base, path string) (*Shard, error) {
 	return d.readShard()
 }
 
-// ReadDenseIn is ReadShardIn without rows and filters, of which it takes the manifest's word.
-func ReadDenseIn(base, path string) (*Shard, error) {
-	d, err := openFolder(base, path)
-	if err != nil {
-		return nil, err
-	}
-	defer d.root.Close()
-	s := new(Shard)
-	if s.Manifest, err = d.readManifest(); err != nil {
-		return nil, err
-	}
-	return s, d.readDense(s)
-}
-
 // readDense reads the dense variables of s, whose manifest was read, and compares the hash.
 func (d *folder) readDense(s *Shard) (err error) {
 	m := &s.Manifest
