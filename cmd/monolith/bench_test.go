@@ -44,7 +44,7 @@ func TestBenchRefusesUnknownNames(t *testing.T) {
 	if code := run([]string{"bench", "append", "speed"}, &out, &errs); code != exitUsage {
 		t.Errorf("exit %d, want %d", code, exitUsage)
 	}
-	if out.Len() > 0 || !strings.Contains(errs.String(), `"speed": there are append, replay`) {
+	if out.Len() > 0 || !strings.Contains(errs.String(), `"speed": there are append, append-r3, replay`) {
 		t.Errorf("stdout %q, stderr %q", out.String(), errs.String())
 	}
 }
