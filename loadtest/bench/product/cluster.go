@@ -30,6 +30,7 @@ const (
 	clusterReplicas = 2
 	startPatience   = time.Minute
 	startPoll       = 2 * time.Millisecond
+	clusterSync     = 25 * time.Millisecond // between flushes of a training shard
 )
 
 // stackCluster is a whole stack in a temporary folder, with the demo's defaults and a
@@ -40,6 +41,7 @@ type stackCluster struct {
 	entry   string // gRPC
 	rest    string
 	rows    *rowwire.Pool
+	writers []*rowWriter // by training shard; nil until Rewrite
 	stop    context.CancelFunc
 	running chan error
 }
@@ -67,7 +69,7 @@ func startStack(ctx context.Context, ports host.Ports, zk int) (_ *stackCluster,
 		}
 	}()
 	c.stack, err = host.Start(ctx, host.Config{Logs: connect.Config{BZID: "bench", Level: "error"}, Dir: dir, Ports: ports, ZKPort: zk, Shards: clusterShards, Replicas: clusterReplicas,
-		Trainers: 2, Partitions: 4, Batch: 64, Linger: 10 * time.Millisecond, Sync: 25 * time.Millisecond, Checkpoints: 30 * time.Second})
+		Trainers: 2, Partitions: 4, Batch: 64, Linger: 10 * time.Millisecond, Sync: clusterSync, Checkpoints: 30 * time.Second})
 	if err != nil {
 		return nil, err
 	}

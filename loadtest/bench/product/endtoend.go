@@ -24,6 +24,10 @@ type Cluster interface {
 	// Served returns once all training shards have learnt the topic up to ends and
 	// every serving replica holds the rows that came of it.
 	Served(ctx context.Context, ends map[int32]int64) error
+	// Rewrite publishes new values of the rows of some movies as the training shards do, which must be at rest.
+	Rewrite(ctx context.Context, movies []int64) error
+	// Rewritten returns once every serving replica has applied what Rewrite published.
+	Rewritten(ctx context.Context) error
 	Close() error
 }
 

@@ -28,7 +28,7 @@ func FanOut(start Start, cases []FanOutCase) bench.Benchmark {
 }
 
 func fanOutCase(ctx context.Context, r *bench.Runner, c Cluster, fc FanOutCase) error {
-	requests, err := candidateRequests(c.Model(), fc.Candidates)
+	requests, err := candidateRequests(c.Model(), fc.Candidates, movies0)
 	if err != nil {
 		return err
 	}

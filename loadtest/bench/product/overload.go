@@ -29,7 +29,11 @@ func Overload(start Start, cases []OverloadCase) bench.Benchmark {
 }
 
 func overloadCase(ctx context.Context, r *bench.Runner, c Cluster, oc OverloadCase) error {
-	return besideEntry(ctx, c, oc.Batch, func(entry *bytesClient, requests [][]byte, answer []byte) error {
+	requests, err := predictRequests(c.Model(), oc.Batch)
+	if err != nil {
+		return err
+	}
+	return besideEntry(ctx, c, requests[0], func(entry *bytesClient, answer []byte) error {
 		call := sized(entry, requests, len(answer))
 		capacity := func(ctx context.Context) ([]float64, error) {
 			got, err := closedLoop(ctx, oc.Callers, oc.Each, call)

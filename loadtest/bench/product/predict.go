@@ -98,22 +98,18 @@ func eachLearnt[C any](start Start, cases []C, run func(context.Context, *bench.
 	}
 }
 
-// besideEntry hands do requests of so many pairs, and the entry over gRPC, with its answer to the first of them.
-func besideEntry(ctx context.Context, c Cluster, batch int, do func(entry *bytesClient, requests [][]byte, answer []byte) error) (err error) {
-	requests, err := predictRequests(c.Model(), batch)
-	if err != nil {
-		return err
-	}
+// besideEntry hands do the entry over gRPC, with its answer to a request.
+func besideEntry(ctx context.Context, c Cluster, request []byte, do func(entry *bytesClient, answer []byte) error) (err error) {
 	entry, err := dialBytes(c.PredictAddr())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, entry.close()) }()
-	answer, err := entry.call(ctx, requests[0])
+	answer, err := entry.call(ctx, request)
 	if err != nil {
 		return err
 	}
-	return do(entry, requests, answer)
+	return do(entry, answer)
 }
 
 func predictCase(ctx context.Context, r *bench.Runner, c Cluster, pc PredictCase) error {

@@ -37,7 +37,7 @@ var OpenCases = []OpenCase{{Candidates: 1000, Rate: 500, Ratings: 1000, Each: 3 
 // openCase compares calls at rest with a gRPC method that computes the tower alone and answers the same
 // bytes, then calls while ratings are learnt with calls at rest.
 func openCase(ctx context.Context, r *bench.Runner, c Cluster, oc OpenCase) error {
-	requests, err := candidateRequests(c.Model(), oc.Candidates)
+	requests, err := candidateRequests(c.Model(), oc.Candidates, movies0)
 	if err != nil {
 		return err
 	}
@@ -65,9 +65,14 @@ func openCase(ctx context.Context, r *bench.Runner, c Cluster, oc OpenCase) erro
 	})
 }
 
-// openPass calls at the case's rate and returns the p50 and p99 in milliseconds, counted from when each
-// call was due.
+// openPass calls at the case's rate and returns the p50 and p99 in milliseconds.
 func openPass(ctx context.Context, oc OpenCase, to *bytesClient, requests [][]byte, size int) ([]float64, error) {
+	return openQuantiles(ctx, oc, to, requests, size, 0.5, 0.99)
+}
+
+// openQuantiles calls at the case's rate and returns quantiles in milliseconds, counted from when each
+// call was due.
+func openQuantiles(ctx context.Context, oc OpenCase, to *bytesClient, requests [][]byte, size int, quantiles ...float64) ([]float64, error) {
 	within, cancel := context.WithTimeout(ctx, oc.Each)
 	defer cancel()
 	var took []float64
@@ -87,8 +92,11 @@ func openPass(ctx context.Context, oc OpenCase, to *bytesClient, requests [][]by
 		return nil, errors.New("no call was made")
 	}
 	slices.Sort(took)
-	at := func(q float64) float64 { return took[int(q*float64(len(took)-1))] }
-	return []float64{at(0.5), at(0.99)}, nil
+	at := make([]float64, len(quantiles))
+	for i, q := range quantiles {
+		at[i] = took[int(q*float64(len(took)-1))]
+	}
+	return at, nil
 }
 
 // beside runs a pass while ratings are learnt at a rate.
@@ -127,18 +135,18 @@ func beside(c Cluster, perSecond int, pass bench.Pass) bench.Pass {
 	}
 }
 
-// candidateRequests are requests of one user and many movies, the user given once.
-func candidateRequests(model string, candidates int) ([][]byte, error) {
+// candidateRequests are requests of one user and many of so many movies, the user given once.
+func candidateRequests(model string, candidates, movies int) ([][]byte, error) {
 	rng := rand.New(rand.NewPCG(8, uint64(candidates)))
 	out := make([][]byte, 256)
 	for i := range out {
-		movies := make([]int64, candidates)
-		for j := range movies {
-			movies[j] = 1 + rng.Int64N(movies0)
+		drawn := make([]int64, candidates)
+		for j := range drawn {
+			drawn[j] = 1 + rng.Int64N(int64(movies))
 		}
 		var err error
 		out[i], err = proto.Marshal(&apis.PredictRequest{ModelSpec: tfserving.Spec(model, 0), Inputs: map[string]*tfserving.TensorProto{
-			"user": tfserving.NewInt64([]int64{1 + rng.Int64N(users0)}), "movie": tfserving.NewInt64(movies)}})
+			"user": tfserving.NewInt64([]int64{1 + rng.Int64N(users0)}), "movie": tfserving.NewInt64(drawn)}})
 		if err != nil {
 			return nil, err
 		}

@@ -37,7 +37,11 @@ func REST(start Start, cases []RESTCase) bench.Benchmark {
 }
 
 func restCase(ctx context.Context, r *bench.Runner, c Cluster, rc RESTCase) error {
-	return besideEntry(ctx, c, rc.Batch, func(entry *bytesClient, requests [][]byte, answer []byte) error {
+	requests, err := predictRequests(c.Model(), rc.Batch)
+	if err != nil {
+		return err
+	}
+	return besideEntry(ctx, c, requests[0], func(entry *bytesClient, answer []byte) error {
 		bodies, err := jsonOf(requests)
 		if err != nil {
 			return err

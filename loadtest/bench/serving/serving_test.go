@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/monolith-go/monolith/internal/testenv/leaks"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/loadtest/bench"
+	"github.com/monolith-go/monolith/loadtest/bench/product"
 )
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-// The benchmarks that need no process of their own run at the least size.
+// The benchmarks run at the least size.
 func TestServingBenchmarks(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("SKIPPED: memory is read in /proc, which is of Linux")
@@ -19,12 +21,14 @@ func TestServingBenchmarks(t *testing.T) {
 	r := bench.Runner{}
 	got, err := r.Run(t.Context(), []bench.Benchmark{
 		Versions([]VersionsCase{{Versions: 4, Rows: 200_000, Changed: 100_000, Rounds: 1}}),
-		UpdateRipple([]UpdateCase{{Rows: 2000, PerSecond: 100_000, Each: 300 * time.Millisecond, Rounds: 1}}),
+		UpdateRipple([]UpdateCase{{Rows: 2000, PerSecond: 100_000, Each: 300 * time.Millisecond, Rounds: 1}},
+			product.Ripple(product.StartCluster, []product.RippleCase{{Candidates: 5, Rate: 100, Rows: 20_000, PerSecond: 10_000, Lag: wait.Patience, Each: 300 * time.Millisecond, Rounds: 1}})),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 5 || got[0].Name != "versions/n=4,rows=200000,changed=100000 memory" || got[4].Name != "update-ripple/rows=2000,deltas=100000/s p99.9" {
+	if len(got) != 11 || got[0].Name != "versions/n=4,rows=200000,changed=100000 memory" || got[4].Name != "update-ripple/rows=2000,deltas=100000/s p99.9" ||
+		got[5].Name != "update-ripple/stack,candidates=5,calls=100/s,rows=20000,deltas=0/s p50" || got[10].Name != "update-ripple/stack,candidates=5,calls=100/s,rows=20000,deltas=10000/s p99.9" {
 		t.Errorf("%+v", got)
 	}
 	if ratio := float64(got[0].Ratio); ratio < 0.5 || ratio > 2 {

@@ -35,15 +35,16 @@ var UpdateCases = []UpdateCase{
 
 const deltaRows = 5000 // of one delta
 
-// UpdateRipple measures lookups at one serving shard while deltas change its rows, against the same at rest.
-func UpdateRipple(cases []UpdateCase) bench.Benchmark {
-	return bench.Benchmark{Name: "update-ripple", About: "lookups at one shard while deltas come, against the same at rest", Run: func(ctx context.Context, r *bench.Runner) error {
+// UpdateRipple measures lookups at one serving shard while deltas change its rows, against the same at rest,
+// and then a whole stack.
+func UpdateRipple(cases []UpdateCase, stack func(context.Context, *bench.Runner) error) bench.Benchmark {
+	return bench.Benchmark{Name: "update-ripple", About: "lookups at one shard and predictions of a stack while deltas come, against the same at rest", Run: func(ctx context.Context, r *bench.Runner) error {
 		for _, uc := range cases {
 			if err := updateCase(ctx, r, uc); err != nil {
 				return err
 			}
 		}
-		return nil
+		return stack(ctx, r)
 	}}
 }
 

@@ -29,7 +29,7 @@ func All(o product.TrainOptions) []bench.Benchmark {
 		product.TLS(product.TLSCases),
 		journal.Churn(journal.ChurnCases),
 		serving.Versions(serving.VersionsCases),
-		serving.UpdateRipple(serving.UpdateCases),
+		serving.UpdateRipple(serving.UpdateCases, product.Ripple(product.StartCluster, product.RippleCases)),
 		serving.SwapRipple(serving.SwapCases),
 		zookeeper.Create(zookeeper.Start, zookeeper.WriteCases),
 		zookeeper.Set(zookeeper.Start, zookeeper.WriteCases),
