@@ -155,7 +155,7 @@ func mirrors(t *testing.T, here, there *side, with func(*ensemble.Config)) *mirr
 	if with != nil {
 		with(&cfg)
 		if i, ok := cfg.Importer.(*importer); ok && i.tree == nil {
-			*i = importer{Importer: here.writer.Importer(), side: here, tree: tree, judge: i.judge}
+			*i = importer{Importer: here.writer.Importer(), side: here, tree: tree, judge: i.judge, after: i.after}
 		}
 	}
 	var err error
@@ -209,6 +209,7 @@ type importer struct {
 	side  *side
 	tree  *follow.Follower[view.State]
 	judge func(m *znode.Imported) error // nil: everything may be imported
+	after func(m *znode.Imported)       // nil: nothing happens before the mirror hears of it
 }
 
 func (i *importer) Import(ctx context.Context, seen []*znode.Imported) []error {
@@ -219,6 +220,11 @@ func (i *importer) Import(ctx context.Context, seen []*znode.Imported) []error {
 		}
 		if errs[k] == nil {
 			errs[k] = i.Importer.Import(ctx, seen[k:k+1])[0]
+		}
+	}
+	for _, m := range seen {
+		if i.after != nil {
+			i.after(m)
 		}
 	}
 	last, err := i.side.Log().Last(ctx)

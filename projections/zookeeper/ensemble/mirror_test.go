@@ -196,6 +196,29 @@ func TestRefusedAndFailedImports(t *testing.T) {
 	}
 }
 
+// What is written here behind an import, before the mirror looks, was never seen over there: that the foreign
+// node goes does not take it along.
+func TestAWriteBehindAnImportStays(t *testing.T) {
+	t.Parallel()
+	here, there := open(t, namespace), open(t, "ensemble")
+	us, them := here.client(t), there.client(t)
+	put(t, us, "/test/free", "", 0)
+	m := mirrors(t, here, there, func(c *ensemble.Config) {
+		c.Importer = &importer{after: func(m *znode.Imported) {
+			if m.GetPath() == "/test/free/raced" && string(m.GetData()) == "theirs" {
+				set(t, us, "/test/free/raced", "ours")
+				remove(t, them, chroot+"/test/free/raced")
+			}
+		}}
+	})
+	same(t, "the beginning", us, them)
+	put(t, them, chroot+"/test/free/raced", "theirs", 0)
+	m.shows(t, "an import", func(s ensemble.Status) bool { return s.Imports >= 1 })
+	holds(t, us, "/test/free/raced", "ours")
+	holds(t, them, chroot+"/test/free/raced", "ours")
+	same(t, "the end", us, them)
+}
+
 // Many nodes and large ones go over in as many multis as it takes, each within what an ensemble
 // accepts. One that cannot be written there holds up nothing but itself, is named, and is
 // written once it can be.

@@ -1,6 +1,7 @@
 package ensemble
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -360,7 +361,8 @@ func (r *term) bring(ctx context.Context, all []seen) error {
 			r.imported("done")
 			if s.t != nil && !s.list { // it may go there again before anybody looks
 				r.tree.Read(func(t view.State) {
-					if st, ok := t.Stat(s.path); ok {
+					// What was written here since the import was never there.
+					if data, st, ok := t.Get(s.path); ok && bytes.Equal(data, s.t.data) {
 						r.saw(s.path, uint64(st.Mzxid))
 					}
 				})
