@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the peers that `monolith bench` measures beside ours, into .oracles/peers/ (and,
 # for Debian packages, into the system): libcuckoo, Redis, PyTorch, TensorFlow
-# Recommenders Addons. Some 5 GB; tests need none of them. Running it again installs only
+# Recommenders Addons, Triton. Some 5 GB; tests need none of them. Running it again installs only
 # what is missing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -35,4 +35,16 @@ environment() {
 }
 environment torch 'torch==2.15.0' 'numpy==2.4.6'
 environment tfra 'tensorflow-recommenders-addons==0.8.1' 'tensorflow-cpu==2.16.2' 'numpy<2'
+# The server of this wheel runs without a GPU. Its Python backend wants the part that is built for the
+# interpreter beside it, and that interpreter's library.
+environment triton --no-deps 'nvidia-pytriton==0.7.0' 'numpy==1.26.4'
+(
+  cd "$here"/triton/lib/python3*/site-packages/pytriton/tritonserver
+  python=$("$here/triton/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  cp "python_backend_stubs/$python/triton_python_backend_stub" backends/python/
+  if ldd backends/python/triton_python_backend_stub | grep -q 'not found'; then
+    as_root apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "libpython$python"
+  fi
+)
 echo "The peers are in $here."

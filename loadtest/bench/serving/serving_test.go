@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"context"
 	"runtime"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-// The benchmarks run at the least size.
+// The benchmarks that need no process of this binary run at the least size.
 func TestServingBenchmarks(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("SKIPPED: memory is read in /proc, which is of Linux")
@@ -33,6 +34,26 @@ func TestServingBenchmarks(t *testing.T) {
 	}
 	if ratio := float64(got[0].Ratio); ratio < 0.5 || ratio > 2 {
 		t.Errorf("a changed row takes %v of a row", ratio)
+	}
+}
+
+// Triton holds both versions while it reloads.
+func TestTritonSwap(t *testing.T) {
+	r := bench.Runner{}
+	got, err := r.Run(t.Context(), []bench.Benchmark{{Name: "swap-ripple", Run: func(ctx context.Context, r *bench.Runner) error {
+		return tritonSwap(ctx, r, SwapCase{Rows: 1 << 17, Dim: 64, Quiet: 300 * time.Millisecond, Rounds: 2})
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) == 0 {
+		t.Skip("SKIPPED: triton is not installed; make peers installs it")
+	}
+	if len(got) != 3 || got[2].Name != "swap-ripple/MiB=32,Triton reloading memory" {
+		t.Errorf("%+v", got)
+	}
+	if rest, swap := float64(got[2].BaselineValue), float64(got[2].Value); rest < 32 || swap < rest+16 {
+		t.Errorf("%v MiB at rest, %v while reloading: a second process of the backend reads 32 MiB", rest, swap)
 	}
 }
 

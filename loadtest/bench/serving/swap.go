@@ -42,7 +42,7 @@ var SwapCases = []SwapCase{{Rows: 8 << 20, Dim: 64, Changed: 0.05, LoadRate: 64 
 const linger = 500 * time.Millisecond
 
 // SwapRipple measures lookups at a model server, a process of its own, and its memory, while it takes the
-// next version of its shard, against the same at rest.
+// next version of its shard, against the same at rest; then the same of Triton, where it is installed.
 func SwapRipple(cases []SwapCase) bench.Benchmark {
 	return bench.Benchmark{Name: "swap-ripple", About: "lookups at a model server and its memory while it changes version, against the same at rest", Run: func(ctx context.Context, r *bench.Runner) error {
 		for _, sc := range cases {
@@ -66,6 +66,14 @@ func swapCase(ctx context.Context, r *bench.Runner, sc SwapCase) (err error) {
 			return err
 		}
 	}
+	if err := ownSwap(ctx, r, sc, dir); err != nil {
+		return err
+	}
+	return tritonSwap(ctx, r, sc)
+}
+
+// ownSwap measures our model server with two exports in dir.
+func ownSwap(ctx context.Context, r *bench.Runner, sc SwapCase, dir string) (err error) {
 	s := &swapped{SwapCase: sc, base: filepath.Join(dir, "ps_0"), next: []string{filepath.Join(dir, "next0"), filepath.Join(dir, "next1")}}
 	if err := os.Mkdir(s.base, 0o755); err != nil {
 		return err
@@ -77,12 +85,17 @@ func swapCase(ctx context.Context, r *bench.Runner, sc SwapCase) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	return r.Compare(ctx, bench.Comparison{
-		Name: fmt.Sprintf("swap-ripple/MiB=%d,changed=%g%%", int64(sc.Rows)*int64(sc.Dim)*4>>20, sc.Changed*100), Baseline: "at rest", Rounds: sc.Rounds,
-		Figures: []bench.Figure{{Name: "p50", Unit: "ms", Better: bench.Lower}, {Name: "p99", Unit: "ms", Better: bench.Lower, Target: sc.Target},
-			{Name: "memory", Unit: "MiB", Better: bench.Lower, Target: sc.Target}},
-		Ours: s.swap, Peer: s.rest,
-	})
+	return r.Compare(ctx, sc.comparison(fmt.Sprintf("changed=%g%%", sc.Changed*100), sc.Target, s.swap, s.rest))
+}
+
+// comparison is of a server that swaps with itself at rest.
+func (sc SwapCase) comparison(what string, target float64, swap, rest bench.Pass) bench.Comparison {
+	return bench.Comparison{
+		Name: fmt.Sprintf("swap-ripple/MiB=%d,%s", int64(sc.Rows)*int64(sc.Dim)*4>>20, what), Baseline: "at rest", Rounds: sc.Rounds,
+		Figures: []bench.Figure{{Name: "p50", Unit: "ms", Better: bench.Lower}, {Name: "p99", Unit: "ms", Better: bench.Lower, Target: target},
+			{Name: "memory", Unit: "MiB", Better: bench.Lower, Target: target}},
+		Ours: swap, Peer: rest,
+	}
 }
 
 // export writes a version. Rows share a few vectors, so that writing takes little memory.
@@ -197,22 +210,28 @@ func (s *swapped) ask(ctx context.Context, n int) error {
 func (s *swapped) rest(ctx context.Context) ([]float64, error) {
 	within, cancel := context.WithTimeout(ctx, s.Quiet)
 	defer cancel()
-	return s.measure(within)
+	return measure(within, s.memory, s.ask)
 }
+
+func (s *swapped) memory() (int64, error) { return resident(s.cmd.Process.Pid) }
 
 // swap asks from when the next version appears until a little after the server has let the one before go.
 func (s *swapped) swap(ctx context.Context) ([]float64, error) {
-	within, cancel := context.WithTimeout(ctx, 2*patience)
-	defer cancel()
 	if err := s.publish(); err != nil {
 		return nil, err
 	}
-	number := int64(s.version)
+	return swapTo(ctx, int64(s.version), &s.answer, s.memory, s.ask)
+}
+
+// swapTo measures until a little after version number has answered, which must then be the one that answers.
+func swapTo(ctx context.Context, number int64, answer *atomic.Int64, memory func() (int64, error), ask func(context.Context, int) error) ([]float64, error) {
+	within, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
 	go func() { // ends with within
 		for tick := time.NewTicker(50 * time.Millisecond); ; {
 			select {
 			case <-tick.C:
-				if s.answer.Load() < number {
+				if answer.Load() < number {
 					continue
 				}
 				time.AfterFunc(4*linger, cancel)
@@ -222,27 +241,27 @@ func (s *swapped) swap(ctx context.Context) ([]float64, error) {
 			return
 		}
 	}()
-	got, err := s.measure(within)
-	if err == nil && s.answer.Load() != number {
-		err = fmt.Errorf("the server answers by version %d, not by %d", s.answer.Load(), number)
+	got, err := measure(within, memory, ask)
+	if err == nil && answer.Load() != number {
+		err = fmt.Errorf("the server answers by version %d, not by %d", answer.Load(), number)
 	}
 	return got, err
 }
 
 // measure asks until ctx ends, and returns the percentiles and the most memory that the server had.
-func (s *swapped) measure(ctx context.Context) ([]float64, error) {
+func measure(ctx context.Context, memory func() (int64, error), ask func(context.Context, int) error) ([]float64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type memory struct {
+	type seen struct {
 		most int64
 		err  error
 	}
-	watched := make(chan memory, 1)
+	watched := make(chan seen, 1)
 	go func() {
-		var m memory
+		var m seen
 		for tick := time.NewTicker(20 * time.Millisecond); m.err == nil; {
 			var now int64
-			now, m.err = resident(s.cmd.Process.Pid)
+			now, m.err = memory()
 			m.most = max(m.most, now)
 			select {
 			case <-tick.C:
@@ -254,7 +273,7 @@ func (s *swapped) measure(ctx context.Context) ([]float64, error) {
 		}
 		watched <- m
 	}()
-	res, err := asked(ctx, s.ask)
+	res, err := asked(ctx, ask)
 	cancel()
 	m := <-watched
 	if err := errors.Join(err, m.err); err != nil {
