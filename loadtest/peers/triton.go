@@ -85,7 +85,8 @@ func StartTriton(ctx context.Context, dim int, write func(io.Writer) error) (_ *
 		"--model-control-mode=explicit", "--load-model="+tritonName, "--allow-metrics=false", "--exit-timeout-secs=10",
 		"--http-address=127.0.0.1", "--http-port="+strconv.Itoa(ports[0]), "--grpc-address=127.0.0.1", "--grpc-port="+strconv.Itoa(ports[1]))
 	t.cmd.Env = append(os.Environ(), "PATH="+filepath.Join(Dir(), "triton", "bin")+":"+os.Getenv("PATH"), "PYTHONPATH="+found[0])
-	t.cmd.Stdout, t.cmd.Stderr, t.cmd.WaitDelay = &t.out, &t.out, 5*time.Second
+	t.cmd.Stdout, t.cmd.Stderr, t.cmd.WaitDelay = &t.out, &t.out, 15*time.Second
+	t.cmd.Cancel = func() error { return t.cmd.Process.Signal(syscall.SIGTERM) } // so that it ends its backend
 	if err := t.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("triton: %w", err)
 	}

@@ -15,7 +15,7 @@ import (
 
 const (
 	tableName = "item"
-	askRate   = 500 // lookups a second
+	askRate   = 500 // lookups a second, of a full run
 	askIDs    = 200 // of each
 	patience  = 2 * time.Minute
 )
@@ -54,10 +54,10 @@ func settled(ctx context.Context) (int64, error) {
 	}
 }
 
-// asked makes calls by the clock until ctx ends, and returns what became of them.
-func asked(ctx context.Context, call func(ctx context.Context, n int) error) (openloop.Result, error) {
+// asked makes calls at a rate by the clock until ctx ends, and returns what became of them.
+func asked(ctx context.Context, rate float64, call func(ctx context.Context, n int) error) (openloop.Result, error) {
 	rec := openloop.NewRecorder(time.Now(), nil)
-	pace := openloop.Config{Rate: askRate, MaxInFlight: 1 << 12, Timeout: time.Minute, Precise: true}
+	pace := openloop.Config{Rate: rate, MaxInFlight: 1 << 12, Timeout: time.Minute, Precise: true}
 	if err := openloop.Run(ctx, pace, func(n int) openloop.Call { return func(ctx context.Context) error { return call(ctx, n) } }, rec.Observe); err != nil {
 		return openloop.Result{}, err
 	}

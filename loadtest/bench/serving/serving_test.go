@@ -41,7 +41,7 @@ func TestServingBenchmarks(t *testing.T) {
 func TestTritonSwap(t *testing.T) {
 	r := bench.Runner{}
 	got, err := r.Run(t.Context(), []bench.Benchmark{{Name: "swap-ripple", Run: func(ctx context.Context, r *bench.Runner) error {
-		return tritonSwap(ctx, r, SwapCase{Rows: 1 << 17, Dim: 64, Quiet: 300 * time.Millisecond, Rounds: 2})
+		return tritonSwap(ctx, r, SwapCase{Rows: 1 << 17, Dim: 64, Rate: 20, Quiet: 300 * time.Millisecond, Rounds: 2})
 	}}})
 	if err != nil {
 		t.Fatal(err)

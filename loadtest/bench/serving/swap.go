@@ -30,13 +30,14 @@ type SwapCase struct {
 	Rows, Dim int
 	Changed   float64 // of the rows
 	LoadRate  int64   // bytes of export files a second
+	Rate      float64 // lookups a second
 	Quiet     time.Duration
 	Rounds    int
 	Target    float64 // of p99 and memory
 }
 
 // SwapCases are those of a full run: 2 GiB of weights.
-var SwapCases = []SwapCase{{Rows: 8 << 20, Dim: 64, Changed: 0.05, LoadRate: 64 << 20, Quiet: 5 * time.Second, Rounds: 1, Target: 1.05}}
+var SwapCases = []SwapCase{{Rows: 8 << 20, Dim: 64, Changed: 0.05, LoadRate: 64 << 20, Rate: askRate, Quiet: 5 * time.Second, Rounds: 1, Target: 1.05}}
 
 // linger is how long the server keeps a version that has been replaced.
 const linger = 500 * time.Millisecond
@@ -210,7 +211,7 @@ func (s *swapped) ask(ctx context.Context, n int) error {
 func (s *swapped) rest(ctx context.Context) ([]float64, error) {
 	within, cancel := context.WithTimeout(ctx, s.Quiet)
 	defer cancel()
-	return measure(within, s.memory, s.ask)
+	return measure(within, s.Rate, s.memory, s.ask)
 }
 
 func (s *swapped) memory() (int64, error) { return resident(s.cmd.Process.Pid) }
@@ -220,11 +221,11 @@ func (s *swapped) swap(ctx context.Context) ([]float64, error) {
 	if err := s.publish(); err != nil {
 		return nil, err
 	}
-	return swapTo(ctx, int64(s.version), &s.answer, s.memory, s.ask)
+	return swapTo(ctx, int64(s.version), &s.answer, s.Rate, s.memory, s.ask)
 }
 
 // swapTo measures until a little after version number has answered, which must then be the one that answers.
-func swapTo(ctx context.Context, number int64, answer *atomic.Int64, memory func() (int64, error), ask func(context.Context, int) error) ([]float64, error) {
+func swapTo(ctx context.Context, number int64, answer *atomic.Int64, rate float64, memory func() (int64, error), ask func(context.Context, int) error) ([]float64, error) {
 	within, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
 	go func() { // ends with within
@@ -241,7 +242,7 @@ func swapTo(ctx context.Context, number int64, answer *atomic.Int64, memory func
 			return
 		}
 	}()
-	got, err := measure(within, memory, ask)
+	got, err := measure(within, rate, memory, ask)
 	if err == nil && answer.Load() != number {
 		err = fmt.Errorf("the server answers by version %d, not by %d", answer.Load(), number)
 	}
@@ -249,7 +250,7 @@ func swapTo(ctx context.Context, number int64, answer *atomic.Int64, memory func
 }
 
 // measure asks until ctx ends, and returns the percentiles and the most memory that the server had.
-func measure(ctx context.Context, memory func() (int64, error), ask func(context.Context, int) error) ([]float64, error) {
+func measure(ctx context.Context, rate float64, memory func() (int64, error), ask func(context.Context, int) error) ([]float64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type seen struct {
@@ -273,7 +274,7 @@ func measure(ctx context.Context, memory func() (int64, error), ask func(context
 		}
 		watched <- m
 	}()
-	res, err := asked(ctx, ask)
+	res, err := asked(ctx, rate, ask)
 	cancel()
 	m := <-watched
 	if err := errors.Join(err, m.err); err != nil {

@@ -81,7 +81,7 @@ func (s *tritonSwapped) memory() (all int64, err error) {
 func (s *tritonSwapped) rest(ctx context.Context) ([]float64, error) {
 	within, cancel := context.WithTimeout(ctx, s.Quiet)
 	defer cancel()
-	return measure(within, s.memory, s.ask)
+	return measure(within, s.Rate, s.memory, s.ask)
 }
 
 // swap asks from when the next version is published until a little after it has answered.
@@ -97,6 +97,9 @@ func (s *tritonSwapped) swap(ctx context.Context) ([]float64, error) {
 		}
 		reloaded <- err
 	}()
-	got, err := swapTo(ctx, number, &s.answer, s.memory, s.ask)
+	got, err := swapTo(ctx, number, &s.answer, s.Rate, s.memory, s.ask)
+	if err != nil {
+		cancel()
+	}
 	return got, errors.Join(err, <-reloaded)
 }

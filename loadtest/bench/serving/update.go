@@ -142,7 +142,7 @@ func updatePass(ctx context.Context, uc UpdateCase, client *rowwire.Client, m *r
 			draws[i] = append(draws[i], rowID(rng.IntN(uc.Rows)))
 		}
 	}
-	res, err := asked(ctx, func(ctx context.Context, n int) error {
+	res, err := asked(ctx, askRate, func(ctx context.Context, n int) error {
 		_, err := client.Lookup(ctx, &rowwire.LookupRequest{Model: "bench", Tables: []rowwire.TableIDs{{Table: tableName, IDs: draws[n%len(draws)]}}})
 		return err
 	})
