@@ -55,6 +55,9 @@ type Config struct {
 	// EnableModelWarmUp replays assets.extra/tf_serving_warmup_requests of an entry's version
 	// before it is AVAILABLE. It is on but where its flag says otherwise.
 	EnableModelWarmUp bool
+	// WarmUpWait is how long that waits for the rows of the version, which its shards read meanwhile. The
+	// flag's default is 10 s.
+	WarmUpWait time.Duration
 	// Frozen serves the exports as they are, even where the plan names a training job.
 	Frozen bool
 	// OfModel is the model whose sub-models the names entry and ps_<n> are, as the original's agents
@@ -156,6 +159,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.BatchingParametersFile, "batching-parameters-file", c.BatchingParametersFile, "`file` with BatchingParameters in text form, for --enable-batching")
 	fs.StringVar(&c.SSLConfigFile, "ssl-config-file", c.SSLConfigFile, "`file` with an SSLConfig in text form: the certificate of the gRPC port, and whether its clients must show theirs")
 	fs.BoolVar(&c.EnableModelWarmUp, "enable-model-warmup", c.EnableModelWarmUp, "replay assets.extra/tf_serving_warmup_requests of a version before it is AVAILABLE")
+	fs.DurationVar(&c.WarmUpWait, "warm-up-wait", cmp.Or(c.WarmUpWait, 10*time.Second), "how long warm-up waits for rows of the version that no shard has yet; behind that the rest is left out")
 	fs.BoolVar(&c.Frozen, "frozen", c.Frozen, "serve exports as they are and follow no deltas")
 	fs.StringVar(&c.OfModel, "of-model", c.OfModel, "`model` whose sub-models are meant by the names entry and ps_<n>, as the original's agents write them; empty: models of these names")
 	fs.StringSliceVar(&c.Brokers, "kafka", c.Brokers, "Kafka `brokers` for impressions; none: no impressions")
@@ -234,7 +238,7 @@ func (c *Config) Validate() error {
 		complain("--lookup-retries is %d, want 0 to %d", c.LookupRetries, rows.MaxRetries)
 	}
 	for flag, d := range map[string]time.Duration{"--lookup-timeout": c.LookupTimeout, "--poll-interval": c.PollInterval, "--linger": c.Linger,
-		"--signal-interval": c.SignalInterval, "--drain": c.Drain} {
+		"--signal-interval": c.SignalInterval, "--drain": c.Drain, "--warm-up-wait": c.WarmUpWait} {
 		if d < 0 {
 			complain("%s is %v, want a positive duration", flag, d)
 		}

@@ -142,7 +142,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		BZID: env.BZID, Container: cfg.Container, Model: cfg.OfModel, Frozen: cfg.Frozen, Linger: cfg.Linger, Poll: cfg.PollInterval, LoadBytes: cfg.LoadBytes, LoadRate: cfg.LoadRate, Turn: cfg.LoadTurn,
 		Beside: cfg.alone, LookOnce: cfg.lookOnce, Loads: cfg.LoadThreads, Retries: cfg.LoadRetries, RetryEvery: time.Duration(cfg.LoadRetryMicros) * time.Microsecond,
 		Bus: env.Bus, Plan: s.plan, Fleet: s.fleet, Lineage: s.lineage, Ready: s.ready,
-		WarmUp: warmUp, Rows: s.rows, Fresh: s.fresh, Metrics: m, Registry: env.Metrics, Health: env.Health, Log: env.Log, Tracer: env.Tracer,
+		WarmUp: warmUp, WarmUpWait: cfg.WarmUpWait, Rows: s.rows, Fresh: s.fresh, Metrics: m, Registry: env.Metrics, Health: env.Health, Log: env.Log, Tracer: env.Tracer,
 	})
 	s.canaries = newCanaries(env.Metrics, s.servables.Candidate, s.scorer.Answer)
 	s.bodies = semaphore.NewWeighted(maxBodies)

@@ -60,8 +60,8 @@ func monitored(t *testing.T) func(*modelserver.Config) {
 	}
 }
 
-// patient lets look-ups take as long as a busy machine makes them.
-func patient(c *modelserver.Config) { c.LookupTimeout = time.Minute }
+// patient lets look-ups, and rows, take as long as a busy machine makes them.
+func patient(c *modelserver.Config) { c.LookupTimeout, c.WarmUpWait = time.Minute, time.Minute }
 
 // warmed is how many recorded requests a server has replayed of a version, with that status.
 func (s *served) warmed(t *testing.T, version int64, status string) float64 {
@@ -153,6 +153,36 @@ func TestWarmUpWithoutRows(t *testing.T) {
 	s.mustLoad(1, "entry")
 	if got := s.warmed(t, 1, "UNAVAILABLE"); got != 1 {
 		t.Errorf("%v requests were tried, want 1", got)
+	}
+}
+
+// The shards of a version have more to read than its entry, which waits for them before it is AVAILABLE.
+func TestWarmUpWaitsForRows(t *testing.T) {
+	w := newWorld(t)
+	w.export(1, 1, 0)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	w.record(1, request([]int64{1}, []int64{2}), request([]int64{3}, []int64{4}))
+	s, _ := w.one(1, monitored(t), patient)
+	loaded := make(chan error, 1)
+	go func() { loaded <- s.load(1, "entry") }()
+	wait.Until(t, "the entry to look for rows", func() error {
+		_, text := get(t, s, "/monitoring/prometheus/metrics")
+		if !strings.Contains(text, `status="UNAVAILABLE"`) {
+			return fmt.Errorf("it has not yet: %s", text)
+		}
+		return nil
+	})
+	select {
+	case err := <-loaded:
+		t.Fatalf("it is AVAILABLE without them: %v", err)
+	default:
+	}
+	s.mustLoad(1, "ps_0", "entry")
+	if err := <-loaded; err != nil {
+		t.Error(err)
+	}
+	if got := s.warmed(t, 1, "OK"); got != 2 {
+		t.Errorf("%v requests were replayed before the version was AVAILABLE, want 2", got)
 	}
 }
 

@@ -60,6 +60,8 @@ type Options struct {
 
 	// WarmUp replays recorded requests before an entry is AVAILABLE; nil: none are.
 	WarmUp WarmUp
+	// WarmUpWait is how long that waits for rows which no shard has yet.
+	WarmUpWait time.Duration
 
 	Rows     *rows.Client
 	Fresh    *rows.Freshness

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/internal/model/tfrecord"
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/services/modelserver/entry"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
@@ -27,6 +28,7 @@ const (
 	maxWarmUps    = 1000                                      // requests in it
 	maxWarmUpSize = 16 << 20                                  // bytes of one: what a caller may send
 	warmUpTime    = time.Minute                               // after which the rest is left out
+	rowsPause     = 5 * time.Millisecond                      // between two looks for rows, at first
 )
 
 // WarmUp answers a request that was recorded in the folder of a version, by a model that does not answer
@@ -34,8 +36,8 @@ const (
 type WarmUp func(ctx context.Context, m *entry.Model, folder string, recorded *apis.PredictionLog) error
 
 // warmUp replays the requests that were exported beside a model, before anybody else asks it. One that
-// the model refuses fails the version; where rows cannot be had now, or it takes too long, the rest is
-// left out: a version does not wait for its shards in order to be AVAILABLE.
+// the model refuses fails the version; where rows cannot be had for a while, or it takes too long, the rest is
+// left out: without its shards a version is AVAILABLE in the end, too.
 func (s *keeper) warmUp(ctx context.Context, m *entry.Model, at exportLocation) error {
 	folder := filepath.Join(at.basePath, strconv.FormatInt(at.number, 10))
 	path := filepath.Join(folder, filepath.FromSlash(warmUpFile))
@@ -52,6 +54,8 @@ func (s *keeper) warmUp(ctx context.Context, m *entry.Model, at exportLocation) 
 	}
 	within, cancel := context.WithTimeout(ctx, warmUpTime)
 	defer cancel()
+	waiting, cancel := context.WithTimeout(within, s.WarmUpWait)
+	defer cancel()
 	began, n := time.Now(), 0
 	for r := tfrecord.NewReader(bufio.NewReader(f), maxWarmUpSize); ; n++ {
 		record, err := r.Next()
@@ -65,7 +69,11 @@ func (s *keeper) warmUp(ctx context.Context, m *entry.Model, at exportLocation) 
 		if err != nil {
 			return &loadError{codes.DataLoss, fmt.Errorf("%s: record %d is no PredictionLog: %w", path, n, err)}
 		}
-		switch err = s.WarmUp(within, m, folder, recorded); status.Code(err) {
+		err = s.WarmUp(within, m, folder, recorded)
+		for pause := retry.New(rowsPause, 20*rowsPause); status.Code(err) == codes.Unavailable && pause.Wait(waiting) == nil; {
+			err = s.WarmUp(within, m, folder, recorded) // the shards change to the version as the entry does, and have more to read
+		}
+		switch status.Code(err) {
 		case codes.OK:
 		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.ResourceExhausted:
 			if ctx.Err() != nil {
