@@ -23,6 +23,13 @@ func (a *Access) ScanPartition(ctx context.Context, brokers []string, topic stri
 	return r.scan(ctx, max(from, begin), end, handle)
 }
 
+// ScanRange hands the records of one partition at the offsets [from, end) to handle.
+func (a *Access) ScanRange(ctx context.Context, brokers []string, topic string, partition int32, from, end int64, handle func(Record) error) error {
+	r := NewReader(ReaderConfig{Brokers: brokers, Access: a, Topic: topic, Partition: partition})
+	defer r.Close()
+	return r.scan(ctx, from, end, handle)
+}
+
 // scan hands the records of [from, end) to handle.
 func (r *Reader) scan(ctx context.Context, from, end int64, handle func(Record) error) error {
 	for at := from; at < end; {

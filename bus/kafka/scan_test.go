@@ -82,3 +82,26 @@ func TestAScanEndsBehindAHole(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A range ends before its end, and within a batch.
+func TestScanRange(t *testing.T) {
+	b := start(t, BrokerConfig{Topics: map[string]int32{"ratings": 1}})
+	w := NewWriter(WriterConfig{Brokers: []string{b.Addr()}})
+	defer w.Close()
+	if _, err := w.Write(t.Context(), slices.Repeat([]Record{{Topic: "ratings", Value: []byte("x")}}, 9)...); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range [][2]int64{{0, 9}, {3, 5}, {5, 5}} {
+		at := r[0]
+		err := Plain.ScanRange(t.Context(), []string{b.Addr()}, "ratings", 0, r[0], r[1], func(rec Record) error {
+			if rec.Offset != at {
+				t.Errorf("%v: offset %d, want %d", r, rec.Offset, at)
+			}
+			at++
+			return nil
+		})
+		if err != nil || at != r[1] {
+			t.Errorf("%v: to %d, %v", r, at, err)
+		}
+	}
+}

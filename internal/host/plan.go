@@ -100,7 +100,7 @@ func trainerTasks(s *Stack) (tasks []Task) {
 	for i := range c.Trainers {
 		args := []string{"--job", s.Config.job(), "--model", s.Config.model(), "--name", "trainer-" + n(i), "--index", n(i)}
 		if !c.NoKafka {
-			args = append(append(args, c.KafkaAccess.Args()...), "--kafka", c.Kafka, "--topic", c.Topics.Ratings, "--label-range", "0,5", "--time-field", "timestamp")
+			args = append(append(args, c.KafkaAccess.Args()...), "--kafka", c.Kafka, "--topic", c.Topics.Ratings, "--predictions-topic", c.Topics.Predictions, "--label-range", "0,5", "--time-field", "timestamp")
 		}
 		args = append(args, c.Restore.Args()...)
 		tasks = append(tasks, Task{Name: "trainer-" + n(i), Args: append(args,

@@ -14,14 +14,18 @@ import (
 
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/monolith-go/monolith/bus/kafka"
+	"github.com/monolith-go/monolith/internal/model/impression"
 	"github.com/monolith-go/monolith/internal/model/tfrecord"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/services/modelserver"
+	"github.com/monolith-go/monolith/services/trainer/warmup"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
@@ -217,5 +221,72 @@ func TestWarmUpIterations(t *testing.T) {
 	s.mustLoad(1, "ps_0", "entry")
 	if got := s.warmed(t, 1, "OK"); got != 6 {
 		t.Errorf("2 requests were replayed %v times in all, want 6", got)
+	}
+}
+
+// What a server has written about its answers is asked again of the next version, every kind of input, as
+// the trainer's exports take it along, and scored as it was.
+func TestWarmUpByAnswers(t *testing.T) {
+	broker, err := kafka.StartBroker(kafka.BrokerConfig{Dir: t.TempDir(), Addr: "127.0.0.1:0", Topics: map[string]int32{impression.Topic: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { broker.Close() })
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	w := newWorld(t)
+	w.listed()
+	w.export(1, 1, 0)
+	w.export(2, 1, 0)
+	s, _ := w.one(1, monitored(t), patient, func(c *modelserver.Config) {
+		c.Brokers, c.PredictionsTopic, c.SampleRate = []string{broker.Addr()}, impression.Topic, -1
+	})
+	s.mustLoad(1, "ps_0", "entry")
+	rows := []viewing{{1, []int64{4, 3}, 5, "fr", 0.5, []float32{1, -1}}, {2, nil, 6, "de", 40, []float32{0.25, 3}}}
+	wait.Until(t, "the first answer", func() error { _, err := s.ask(tensors(rows)); return err })
+	ctx := metadata.AppendToOutgoingContext(testContext(t), "x-impression", "1")
+	for _, asked := range []map[string]*tfserving.TensorProto{tensors(rows), tensors(rows[:1]), tensors(rows[1:]), {"examples": strings64(example(t, rows[0]))}} {
+		if _, err := s.predict.Predict(ctx, &apis.PredictRequest{ModelSpec: tfserving.Spec(ranker, 0), Inputs: asked}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec := proto.CloneOf(w.spec)
+	spec.Name = ranker
+	source := warmup.Source{Brokers: []string{broker.Addr()}, Topic: impression.Topic, Requests: 10}
+	var sample *warmup.Sample
+	wait.Until(t, "the impressions", func() (err error) {
+		if sample, err = source.Newest(testContext(t), spec); err == nil && (sample.Requests != 3 || sample.LeftOut != 1) {
+			err = fmt.Errorf("%+v", sample)
+		}
+		return err
+	})
+	if !strings.Contains(sample.Because.Error(), `input "country": row 0: the text of hash`) { // a record's
+		t.Error(sample.Because)
+	}
+	replayed := 0
+	for r := tfrecord.NewReader(bytes.NewReader(sample.File), 1<<20); ; replayed++ {
+		record, err := r.Next()
+		if err != nil {
+			break
+		}
+		log := &apis.PredictionLog{}
+		if err := proto.Unmarshal(record, log); err != nil {
+			t.Fatal(err)
+		}
+		again := log.GetPredictLog().GetRequest().GetInputs()
+		got, err := s.ask(again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := same(got, w.answers([][]viewing{rows, rows[:1], rows[1:]}[replayed])); err != nil {
+			t.Errorf("request %d: %v", replayed, err)
+		}
+	}
+	if err := os.WriteFile(w.warmUpFile(2), sample.File, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.entries(t, 1, 2)
+	s.until("entry", "2 AVAILABLE", "1 AVAILABLE")
+	if got := s.warmed(t, 2, "OK"); got != 3 || replayed != 3 {
+		t.Errorf("%v requests were replayed, want 3 of %d", got, replayed)
 	}
 }

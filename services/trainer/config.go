@@ -23,6 +23,7 @@ import (
 	"github.com/monolith-go/monolith/services/trainer/source"
 	"github.com/monolith-go/monolith/services/trainer/step"
 	"github.com/monolith-go/monolith/services/trainer/warm"
+	"github.com/monolith-go/monolith/services/trainer/warmup"
 )
 
 // Config of one trainer.
@@ -87,6 +88,10 @@ type Config struct {
 	// ExportEvery makes every n-th checkpoint of the clock an export too; those at the
 	// job's start and end always are. Default 1.
 	ExportEvery int
+	// WarmUp says how many of the newest requests an export takes along for model servers to replay; in
+	// deterministic mode there are none, since what was asked follows from no record. The flag's default
+	// is 100.
+	WarmUp warmup.Config
 	// Keep is how many checkpoints and exports stay on disk; exports that a load or a
 	// plan names stay besides, as do checkpoints that are exempt, and their exports.
 	// Default 5, at most 500.
@@ -150,7 +155,8 @@ const DumpFeaturesUsage = "write the features of all that is learnt as Monolith'
 // Register binds the fields to flags. Fields that are zero take their default first.
 func (c *Config) Register(fs *pflag.FlagSet) {
 	*c = c.withDefaults()
-	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, time.Minute) // by flag alone: in code a zero says none
+	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, time.Minute)    // by flag alone: in code a zero says none
+	c.WarmUp.Requests = cmp.Or(c.WarmUp.Requests, warmup.Default) // likewise
 	c.registered = true
 	fs.StringVar(&c.Job, "job", c.Job, "training `job`")
 	fs.StringVar(&c.Model, "model", c.Model, "declared `model` that the job learns")
@@ -174,6 +180,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.CheckpointEvery, "checkpoint-every", c.CheckpointEvery, "time between checkpoints, 0 for none")
 	fs.Int64Var(&c.CheckpointSteps, "checkpoint-steps", c.CheckpointSteps, "make a checkpoint once so many steps are learnt since the last one; 0: by the clock alone")
 	fs.IntVar(&c.ExportEvery, "export-every", c.ExportEvery, "every n-th checkpoint is an export")
+	c.WarmUp.Register(fs, "the newest so many `requests` that model servers answered go into an export, and are replayed before its version is AVAILABLE; none in deterministic mode, or without Kafka")
 	fs.IntVar(&c.Keep, "keep-checkpoints", c.Keep, "checkpoints and exports kept on disk")
 	fs.DurationVar(&c.KeepEvery, "keep-checkpoint-every", c.KeepEvery, "beside those, keep one checkpoint in this time until it is released, as the original does every 24h; 0: none")
 	fs.StringVar(&c.Dir, "dir", c.Dir, "the job's `folder`, the same for its shards")
@@ -224,6 +231,9 @@ func (c *Config) Validate() error {
 	check(c.CheckpointEvery >= 0, "checkpoint-every %v is negative", c.CheckpointEvery)
 	check(c.CheckpointSteps >= 0, "checkpoint-steps %d is negative", c.CheckpointSteps)
 	check(c.ExportEvery > 0, "export-every must be 1 or more, not %d", c.ExportEvery)
+	if err := c.WarmUp.Validate(); err != nil {
+		check(false, "%w", err)
+	}
 	check(c.Keep > 0 && c.Keep <= maxKeep, "keep-checkpoints must be 1 to %d, not %d", maxKeep, c.Keep)
 	check(c.KeepEvery == 0 || c.KeepEvery >= time.Second, "keep-checkpoint-every must be 0 or 1s and more, not %v", c.KeepEvery)
 	check(filepath.IsAbs(c.Dir), "dir %q must be an absolute path", c.Dir)

@@ -18,7 +18,7 @@ func (s *Server) chief() *chief.Trainer {
 			LookAtTopicEvery: s.lookAtTopicEvery, Restore: s.cfg.Restore,
 			Controller: s.cfg.Controller, ControllerTLS: s.controllerKeys,
 		},
-		Env: s.env, Log: s.log, Source: s.source,
+		Env: s.env, Log: s.log, Source: s.source, Answered: s.answered,
 		Catalog: s.catalog, Plan: s.plan, Fleet: s.fleet, Lineage: s.lineage, Requests: s.requests, Shards: s.shards,
 		Engine: s.preparedEngine, Preparing: s.preparing,
 		Started: s.started, Differs: s.differs, Endless: s.endless, Takes: s.takesPart,

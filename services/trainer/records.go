@@ -10,6 +10,7 @@ import (
 	"github.com/monolith-go/monolith/internal/input/files"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/trainer/source"
+	"github.com/monolith-go/monolith/services/trainer/warmup"
 )
 
 // source is where the records of this configuration come from, which Validate has accepted.
@@ -36,6 +37,15 @@ func (c *Config) source(env services.Env, log *slog.Logger) (source.Source, erro
 		Patterns: c.Files.Patterns, Layout: layout, Partitions: c.Files.Partitions, Epochs: c.Files.Epochs,
 		Batch: int64(c.Batch), MaxSteps: c.Files.MaxSteps, Surveys: surveys, Name: c.Topic,
 	}, nil
+}
+
+// answered is where warm-up requests of exports are read; nil: exports have none.
+func (c *Config) answered(bzid string) (*warmup.Source, error) {
+	access, err := c.Access.Access()
+	if err != nil || c.Deterministic {
+		return nil, err
+	}
+	return c.WarmUp.Source(bzid, c.Brokers, access), nil
 }
 
 // group is the one that Kafka's tools find the job's offsets under; empty: none.

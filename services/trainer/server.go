@@ -39,6 +39,7 @@ import (
 	"github.com/monolith-go/monolith/services/trainer/shards"
 	"github.com/monolith-go/monolith/services/trainer/source"
 	"github.com/monolith-go/monolith/services/trainer/step"
+	"github.com/monolith-go/monolith/services/trainer/warmup"
 )
 
 const (
@@ -55,13 +56,14 @@ const (
 
 // Server is one trainer.
 type Server struct {
-	cfg    Config
-	env    services.Env
-	log    *slog.Logger
-	tracer trace.Tracer
-	source source.Source
-	m      *metrics
-	ready  chan struct{}
+	cfg      Config
+	env      services.Env
+	log      *slog.Logger
+	tracer   trace.Tracer
+	source   source.Source
+	answered *warmup.Source // nil: exports take no requests along
+	m        *metrics
+	ready    chan struct{}
 
 	reportEvery, lookAtTopicEvery, lagEvery time.Duration
 
@@ -112,6 +114,9 @@ func New(cfg Config, env services.Env) (*Server, error) {
 	}
 	var err error
 	if s.source, err = cfg.source(env, s.log); err != nil {
+		return nil, err
+	}
+	if s.answered, err = cfg.answered(env.BZID); err != nil {
 		return nil, err
 	}
 	if s.controllerKeys, err = cfg.controllerPort(env.TLS).Config(); err != nil {

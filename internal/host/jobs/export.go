@@ -13,11 +13,13 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/compat/tfgraph"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/vfs"
 	"github.com/monolith-go/monolith/kernels/table"
+	"github.com/monolith-go/monolith/services/trainer/warmup"
 )
 
 // Export writes a checkpoint as model servers load it.
@@ -27,7 +29,10 @@ type Export struct {
 	Format   string
 	Version  int64
 	Compress []string
-	WarmUp   string
+	WarmUp   string        // a file
+	Answered warmup.Config // or requests that were answered, by
+	Kafka    string
+	Access   kafka.Credentials
 	AsJSON   bool
 }
 
@@ -45,6 +50,9 @@ func (c *Export) Register(fs *pflag.FlagSet) {
 	fs.Int64Var(&c.Version, "model-version", 0, "the export's `version`; 0: the checkpoint's id")
 	fs.StringArrayVar(&c.Compress, "compress", nil, "`TABLE=KIND`: serve the table's numbers as fp32, fp16, or fixed_r8 (bytes, up to 1; fixed_r8:R up to R) instead of as it declares; * stands for all tables; repeatable")
 	fs.StringVar(&c.WarmUp, "warm-up", "", "`file` of requests, a TFRecord of PredictionLogs, that a model server replays before it takes others")
+	c.Answered.Register(fs, "instead of a file the newest so many `requests` that model servers answered, from --kafka; 0: none")
+	fs.StringVar(&c.Kafka, "kafka", flags.Env("MONOLITH_KAFKA", "127.0.0.1:9092"), "Kafka `brokers` for --warm-up-requests (MONOLITH_KAFKA)")
+	c.Access.Register(fs)
 	fs.BoolVar(&c.AsJSON, "json", false, "print one JSON object")
 }
 
@@ -56,13 +64,19 @@ func (c *Export) Validate() error {
 	switch c.Format {
 	case servable:
 	case savedModel:
-		if c.WarmUp != "" {
-			return fmt.Errorf("%w: --warm-up: its requests are those of a servable's signatures: take it away, or export a servable", flags.ErrUsage)
+		if c.WarmUp != "" || c.Answered.Requests != 0 {
+			return fmt.Errorf("%w: --warm-up and --warm-up-requests: the requests are those of a servable's signatures: take it away, or export a servable", flags.ErrUsage)
 		}
 	case "onnx", "torchscript":
 		return fmt.Errorf("%w: --format %s: it has no operation that looks rows up by ids in tables of any size, so no model here can be written in it: give %s or %s", flags.ErrUsage, c.Format, servable, savedModel)
 	default:
 		return fmt.Errorf("%w: --format %q must be %s or %s", flags.ErrUsage, c.Format, servable, savedModel)
+	}
+	if err := c.Answered.Validate(); err != nil {
+		return fmt.Errorf("%w: --%w", flags.ErrUsage, err)
+	}
+	if c.WarmUp != "" && c.Answered.Requests > 0 {
+		return fmt.Errorf("%w: --warm-up and --warm-up-requests both say what is replayed: take one away", flags.ErrUsage)
 	}
 	if c.Version < 0 {
 		return fmt.Errorf("%w: --model-version %d must be above 0, or 0 for the checkpoint's id", flags.ErrUsage, c.Version)
@@ -81,16 +95,17 @@ type Exported struct {
 	Dir       string   `json:"dir"`
 	SubModels []string `json:"sub_models,omitempty"` // none: it is one SavedModel
 	Rows      int      `json:"rows"`
+	WarmUp    int      `json:"warm_up,omitempty"` // requests that model servers replay
 }
 
 // Run writes the export, the shards first and the entry last: what looks for a version finds it
 // whole. A version that is there is an error.
 func (c *Export) Run(ctx context.Context, stdout io.Writer) (err error) {
-	warmUp, err := readWarmUp(ctx, c.WarmUp)
+	s, err := c.find(ctx)
 	if err != nil {
 		return err
 	}
-	s, err := c.find(ctx)
+	warmUp, err := c.warmUp(ctx, s.spec)
 	if err != nil {
 		return err
 	}
@@ -113,7 +128,8 @@ func (c *Export) Run(ctx context.Context, stdout io.Writer) (err error) {
 	if c.Format == savedModel {
 		err = s.standalone(ctx, out)
 	} else {
-		err = s.export(ctx, out, warmUp)
+		out.WarmUp = warmUp.Requests
+		err = s.export(ctx, out, warmUp.File)
 	}
 	if err != nil {
 		return err
@@ -152,7 +168,7 @@ func (s *saved) export(ctx context.Context, out *Exported, warmUp []byte) error 
 		SyncSeq: math.MaxUint64, // followers of the deltas go on behind the least of the shards'
 		Files:   map[string][]byte{tfgraph.FileName: graph}}
 	if warmUp != nil {
-		entry.Files[warmUpName] = warmUp
+		entry.Files[warmup.FileName] = warmUp
 	}
 	var bands []checkpoint.Band
 	for i, f := range s.checkpoint.GetShards() {
@@ -230,6 +246,9 @@ func (s *saved) shard(i int) (*checkpoint.Shard, error) {
 func (x *Exported) Print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "model\t%s, version %d, %d rows\n", x.Model, x.Version, x.Rows)
+	if x.WarmUp > 0 {
+		fmt.Fprintf(t, "warm-up\t%d requests\n", x.WarmUp)
+	}
 	if len(x.SubModels) == 0 {
 		fmt.Fprintf(t, "export\t%s\n", vfs.Join(x.Dir, strconv.FormatInt(x.Version, 10)))
 	} else {

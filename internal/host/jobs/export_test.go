@@ -20,6 +20,7 @@ import (
 	"github.com/monolith-go/monolith/internal/model/tfrecord"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
+	"github.com/monolith-go/monolith/services/trainer/warmup"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
@@ -95,7 +96,7 @@ func TestExportForOthers(t *testing.T) {
 		t.Errorf("%v, %q, %d, %v", subs, ckpt, version, err)
 	}
 	e, err := checkpoint.ReadEntry(filepath.Join(x.Dir, "entry", "1700000000"))
-	if err != nil || !bytes.Equal(e.Files[warmUpName], requests.Bytes()) || e.Spec.GetTables()[0].GetCompressor().GetFp16() == nil || e.Spec.GetTables()[1].GetCompressor().GetFixedR8().GetR() != 2 {
+	if err != nil || !bytes.Equal(e.Files[warmup.FileName], requests.Bytes()) || e.Spec.GetTables()[0].GetCompressor().GetFp16() == nil || e.Spec.GetTables()[1].GetCompressor().GetFixedR8().GetR() != 2 {
 		t.Errorf("%+v, %v", e, err)
 	}
 	graph := filepath.Join(x.Dir, "entry", "1700000000", "saved_model.pb")

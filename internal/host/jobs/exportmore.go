@@ -1,11 +1,9 @@
 package jobs
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,45 +16,11 @@ import (
 	"github.com/monolith-go/monolith/internal/compat/modelinfo"
 	"github.com/monolith-go/monolith/internal/durable"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
-	"github.com/monolith-go/monolith/internal/model/tfrecord"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/vfs"
-
-	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
 
-const (
-	warmUpName = "assets.extra/tf_serving_warmup_requests" // in the entry's version
-	maxWarmUps = 1000                                      // that TensorFlow Serving replays
-	maxWarmUp  = 16 << 20
-	maxState   = 16 << 20
-)
-
-// readWarmUp reads requests that are to be replayed, nil where no file is named.
-func readWarmUp(ctx context.Context, path string) ([]byte, error) {
-	if path == "" {
-		return nil, nil
-	}
-	data, err := vfs.ReadText(ctx, path, maxWarmUp)
-	if err != nil {
-		return nil, fmt.Errorf("--warm-up: %w", err)
-	}
-	for r, n := tfrecord.NewReader(bytes.NewReader(data), maxWarmUp), 0; ; n++ {
-		record, err := r.Next()
-		if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			if n == 0 || n > maxWarmUps {
-				return nil, fmt.Errorf("--warm-up %s holds %d requests: give 1 to %d", path, n, maxWarmUps)
-			}
-			return data, nil
-		}
-		if err == nil {
-			err = proto.Unmarshal(record, &apis.PredictionLog{})
-		}
-		if err != nil {
-			return nil, fmt.Errorf("--warm-up %s: record %d is no PredictionLog: %w", path, n, err)
-		}
-	}
-}
+const maxState = 16 << 20
 
 // record notes beside each sub-model's versions from which step this one came, as the original's exporters do.
 func (x *Exported) record(ctx context.Context, to *staged) error {

@@ -28,9 +28,10 @@ func NewFloat(vals []float32, shape ...int64) *TensorProto {
 	return &TensorProto{Dtype: types_go_proto.DataType_DT_FLOAT, TensorShape: shapeOf(len(vals), shape), FloatVal: vals}
 }
 
-// NewStrings is a DT_STRING tensor of vals. It does not copy them.
-func NewStrings(vals [][]byte) *TensorProto {
-	return &TensorProto{Dtype: types_go_proto.DataType_DT_STRING, TensorShape: shapeOf(len(vals), nil), StringVal: vals}
+// NewStrings is a DT_STRING tensor of vals; without a shape it is [len(vals)]. It does not
+// copy them.
+func NewStrings(vals [][]byte, shape ...int64) *TensorProto {
+	return &TensorProto{Dtype: types_go_proto.DataType_DT_STRING, TensorShape: shapeOf(len(vals), shape), StringVal: vals}
 }
 
 func shapeOf(n int, shape []int64) *tensor_shape_go_proto.TensorShapeProto {

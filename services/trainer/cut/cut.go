@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -258,8 +259,8 @@ func (c *Cutter) release(ctx context.Context) error {
 }
 
 // Entry writes the entry sub-model of the version: the spec, and the dense variables
-// that the shards held at the cut.
-func (c *Cutter) Entry(made Cut, m *runtime.Engine) (*training.ModelExported, error) {
+// that the shards held at the cut, beside other files of the entry.
+func (c *Cutter) Entry(made Cut, m *runtime.Engine, files map[string][]byte) (*training.ModelExported, error) {
 	e := &checkpoint.Entry{
 		Spec: m.Spec(), Version: c.ID, Job: c.Job.Name, Shards: uint32(c.Job.Shards.Len()),
 		SyncSeq: made.syncSeq, Dense: map[string]checkpoint.Variable{},
@@ -275,6 +276,7 @@ func (c *Cutter) Entry(made Cut, m *runtime.Engine) (*training.ModelExported, er
 		return nil, err
 	}
 	e.Files = map[string][]byte{tfgraph.FileName: saved}
+	maps.Copy(e.Files, files)
 	models := filepath.Join(c.Job.Dir, ExportsDir)
 	version := strconv.FormatInt(c.ID, 10)
 	dir := filepath.Join(models, "entry", version)

@@ -256,7 +256,7 @@ func TestEntryOfACut(t *testing.T) {
 		return Cut{Checkpoint: &training.Checkpoint{Id: 7, Dir: job.Dir, Shards: files}, syncSeq: 9, variables: variables}
 	}
 	c := &Cutter{Job: job, ID: 7}
-	e, err := c.Entry(made(part(0), part(1)), m)
+	e, err := c.Entry(made(part(0), part(1)), m, nil)
 	if err != nil || e.GetVersion() != 7 || e.GetSyncSeq() != 9 || e.GetModelDir() != filepath.Join(job.Dir, ExportsDir) || !slices.Equal(e.GetSubModels(), []string{"entry", "ps_0", "ps_1"}) {
 		t.Errorf("%v, %v", e, err)
 	}
@@ -270,7 +270,7 @@ func TestEntryOfACut(t *testing.T) {
 		t.Errorf("the fact tells of %v, the entry is %s of %d bytes, %v", p, identity, size, err)
 	}
 	older := &training.ShardFile{Shard: 1}
-	if e, err := c.Entry(made(part(0), older), m); err != nil || len(e.GetParts()) != 2 {
+	if e, err := c.Entry(made(part(0), older), m, nil); err != nil || len(e.GetParts()) != 2 {
 		t.Errorf("beside a shard that does not say what it exported: %v, %v", e.GetParts(), err)
 	}
 	for i, v := range m.Variables() {
@@ -279,13 +279,13 @@ func TestEntryOfACut(t *testing.T) {
 			t.Errorf("the entry has %v as %s", entry.Dense[v.Name].Values, v.Name)
 		}
 		variables[i] = whole[1:]
-		if _, err := c.Entry(made(part(0), part(1)), m); err == nil || !strings.Contains(err.Error(), v.Name) {
+		if _, err := c.Entry(made(part(0), part(1)), m, nil); err == nil || !strings.Contains(err.Error(), v.Name) {
 			t.Errorf("without all of %s: %v", v.Name, err)
 		}
 		variables[i] = whole
 	}
 	variables = nil
-	if _, err := c.Entry(made(part(0), part(1)), m); err == nil {
+	if _, err := c.Entry(made(part(0), part(1)), m, nil); err == nil {
 		t.Error("an entry without variables is written")
 	}
 }

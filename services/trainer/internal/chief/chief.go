@@ -463,7 +463,8 @@ func (c *Chief) make(ctx context.Context, why requests.Request) (id int64, _ []*
 	if !why.Export {
 		return ct.ID, facts, nil
 	}
-	exported, err := ct.Entry(made, c.Engine().Engine)
+	engine := c.Engine().Engine
+	exported, err := ct.Entry(made, engine, c.Trainer.warmUp(ctx, engine.Spec()))
 	if err != nil {
 		return ct.ID, nil, err
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/monolith-go/monolith/services/trainer/source"
 	"github.com/monolith-go/monolith/services/trainer/step"
 	"github.com/monolith-go/monolith/services/trainer/warm"
+	"github.com/monolith-go/monolith/services/trainer/warmup"
 )
 
 // Author is the source of the chief's facts.
@@ -65,6 +66,8 @@ type Trainer struct {
 	Env    services.Env
 	Log    *slog.Logger
 	Source source.Source
+	// Answered is where an export's warm-up requests are read; nil: it takes none along.
+	Answered *warmup.Source
 
 	Catalog  *follow.Follower[models.State]
 	Plan     *follow.Follower[plan.State]
