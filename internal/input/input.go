@@ -80,6 +80,7 @@ type Decoder struct {
 	drawing  []int          // rules that make some of the sample
 	negative runtime.Sample // one of them
 	met      []found        // items of this record
+	noting   bool           // nothing but these is wanted of it
 
 	// Of Monolith's formats.
 	labels, weight, line int // where reserved names are found
@@ -196,21 +197,9 @@ func kept[T any](s []T, most int) []T {
 // none. Unless it is a [runtime.ErrFull], the error is a sentence for the dead letter, with the
 // number of the sample, from 1, where a record may hold several.
 func (d *Decoder) Into(b *runtime.Batch, record []byte, from Position) error {
-	d.from, d.nth = from, 0
-	clear(d.dropped)
-	clear(d.met)
-	d.met = d.met[:0]
 	mark := b.Len()
 	d.lines = d.lines[:min(mark, len(d.lines))]
-	var err error
-	switch d.options.Format {
-	case JSON:
-		err = d.sampleInto(b, record, d.readJSON)
-	case Example:
-		err = d.sampleInto(b, record, d.readExample)
-	default:
-		err = d.monolithInto(b, record)
-	}
+	err := d.recordInto(b, record, from)
 	if err != nil {
 		b.Truncate(mark)
 		d.lines = d.lines[:min(mark, len(d.lines))]
@@ -219,6 +208,20 @@ func (d *Decoder) Into(b *runtime.Batch, record []byte, from Position) error {
 		d.pool.put(from.Offset, d.met, d.rules)
 	}
 	return err
+}
+
+func (d *Decoder) recordInto(b *runtime.Batch, record []byte, from Position) error {
+	d.from, d.nth = from, 0
+	clear(d.dropped)
+	clear(d.met)
+	d.met = d.met[:0]
+	switch d.options.Format {
+	case JSON:
+		return d.sampleInto(b, record, d.readJSON)
+	case Example:
+		return d.sampleInto(b, record, d.readExample)
+	}
+	return d.monolithInto(b, record)
 }
 
 // reset forgets the sample before, and the record that it was in.

@@ -120,17 +120,29 @@ func (d *Decoder) addTo(b *runtime.Batch, err error) error {
 	}
 	if err == nil && learnt {
 		d.weigh()
-		if err = d.negate(b); err == nil {
-			err = b.Add(d.sample)
-		}
-		if err == nil && d.options.Lines {
-			d.lines = append(d.lines, d.readLine())
-		}
+		err = d.add(b)
 	}
 	if f := d.options.Format; err != nil && (f.framing() != unframed || f.message() == ExampleBatch) {
 		err = fmt.Errorf("sample %d: %w", d.nth, err)
 	}
 	return err
+}
+
+// add adds the sample that was made, behind its negatives, and notes its items for the records that come.
+func (d *Decoder) add(b *runtime.Batch) error {
+	if d.noting {
+		b.Reset() // a sample is refused for itself alone
+	} else if err := d.negate(b); err != nil {
+		return err
+	}
+	if err := b.Add(d.sample); err != nil {
+		return err
+	}
+	d.note()
+	if d.options.Lines && !d.noting {
+		d.lines = append(d.lines, d.readLine())
+	}
+	return nil
 }
 
 // The fields of Monolith's messages that are read.

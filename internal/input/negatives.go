@@ -34,8 +34,22 @@ func (d *Decoder) negativesOf(n *model.SampleRule_Negatives) *negatives {
 // makes none.
 func (d *Decoder) Draw(from *Pool) { d.pool = from }
 
-// negate adds, for each rule that the sample that was made meets, copies of it with other items, and notes its own
-// item for the records that come.
+// Remember puts a record's items into the pool, unless it has seen the record, and draws none: there they are whether
+// it was learnt or not. Alone is a batch for nothing else; what is in it is lost.
+func (d *Decoder) Remember(alone *runtime.Batch, record []byte, from Position) {
+	if d.pool == nil || d.pool.saw(from.Offset) {
+		return
+	}
+	d.noting = true
+	err := d.recordInto(alone, record, from)
+	d.noting = false
+	if err != nil {
+		d.met = d.met[:0]
+	}
+	d.pool.put(from.Offset, d.met, d.rules)
+}
+
+// negate adds, for each rule that the sample that was made meets, copies of it with other items.
 func (d *Decoder) negate(b *runtime.Batch) error {
 	for _, i := range d.drawing {
 		r := &d.rules[i]
@@ -54,9 +68,17 @@ func (d *Decoder) negate(b *runtime.Batch) error {
 				return err
 			}
 		}
-		d.met = append(d.met, found{i, d.itemOf(n)})
 	}
 	return nil
+}
+
+// note notes the sample's item for each rule that it meets.
+func (d *Decoder) note() {
+	for _, i := range d.drawing {
+		if n := d.rules[i].negatives; len(d.sample.IDs[n.features[0]]) > 0 {
+			d.met = append(d.met, found{i, d.itemOf(n)})
+		}
+	}
 }
 
 // copy adds the sample with another item, which it is not known to have chosen.

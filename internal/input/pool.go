@@ -73,6 +73,13 @@ type found struct {
 	pooledItem
 }
 
+// saw says whether a record is in the pool, or has nothing that could be.
+func (p *Pool) saw(offset int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return offset < p.seen
+}
+
 // put takes a record's items, unless it is in the pool already.
 func (p *Pool) put(offset int64, all []found, rules []rule) {
 	p.mu.Lock()

@@ -36,17 +36,22 @@ type Step struct {
 	Newest  int64  // unix seconds of the newest record learnt
 	Trace   string // traceparent of a record
 	input   *input.Decoder
+	alone   *runtime.Batch // for samples of which only the items are wanted; nil: no items are
 	shards  []Part
 	Unfit   error // an ErrTooLarge: why its records cannot be learnt in one step
 }
 
 // NewStep returns a step without records.
 func (e *Engine) NewStep() *Step {
-	return &Step{
+	s := &Step{
 		Engine: e, Batch: e.NewBatch(),
 		input: input.New(e.Spec(), e.Input), shards: make([]Part, e.Shards()),
 		Dropped: make([]int, len(e.Spec().GetSampleRules())),
 	}
+	if samplerule.PoolRecords(e.Spec()) > 0 {
+		s.alone = e.NewBatch()
+	}
+	return s
 }
 
 // Draw has negatives drawn from the pool of the step's partition.
@@ -54,17 +59,14 @@ func (s *Step) Draw(from *input.Pool) { s.input.Draw(from) }
 
 // remember reads records that no batch has room for, so that those behind them draw what they would draw otherwise.
 func (s *Step) remember(recs []kafka.Record, latest time.Time) {
-	if samplerule.PoolRecords(s.Engine.Spec()) == 0 {
+	if s.alone == nil {
 		return
 	}
 	for _, r := range recs {
-		if r.Time.After(latest) {
-			continue
+		if !r.Time.After(latest) {
+			s.input.Remember(s.alone, r.Value, input.Position{Partition: r.Partition, Offset: r.Offset})
 		}
-		s.Batch.Reset()
-		_ = s.input.Into(s.Batch, r.Value, input.Position{Partition: r.Partition, Offset: r.Offset}) // told when it is learnt
 	}
-	s.Batch.Reset()
 }
 
 // Rejected is a record that cannot be learnt, and why.
