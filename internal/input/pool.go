@@ -54,7 +54,7 @@ func (p *Pool) Trim(offset int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.rules {
-		n := r.from(offset - r.Records)
+		n := max(r.from(offset-r.Records), r.from(offset)-r.Items)
 		if 2*n < len(r.items) { // so that each item is moved at most once
 			continue
 		}

@@ -42,6 +42,7 @@ func (l *learner) fill(ctx context.Context, pos shards.Position) error {
 		if err := st.load(step.Span{Recs: recs, From: at, To: min(next, pos.From)}); err != nil {
 			return err
 		}
+		l.ring.pool.Trim(min(next, pos.From))
 		at = next
 	}
 	return nil
