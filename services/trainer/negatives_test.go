@@ -1,9 +1,11 @@
 package trainer
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,19 +17,26 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
+	"github.com/monolith-go/monolith/services/trainer/shards"
+	"github.com/monolith-go/monolith/services/trainer/step"
 )
+
+// drawing is a small model of which samples that are liked have negatives.
+func drawing(n *model.SampleRule_Negatives) *model.ModelSpec {
+	spec := trainertest.SmallSpec()
+	n.Item = []string{"movie"}
+	spec.SampleRules = []*model.SampleRule{{
+		Name: "liked", Where: []*model.Condition{{Field: "rating", AtLeast: proto.Float64(4)}},
+		Action: &model.SampleRule_Negatives_{Negatives: n},
+	}}
+	return spec
+}
 
 // drawnMovies are the movies whose rows a job with negatives changes, by partition and offset: it learns each record
 // by itself, and is stopped and begun again by another trainer as often as is said.
 func drawnMovies(t *testing.T, deterministic bool, stops int) map[[2]int64][]int64 {
 	w := newWorld(t, 2, 1)
-	spec := trainertest.SmallSpec()
-	spec.SampleRules = []*model.SampleRule{{
-		Name: "liked", Where: []*model.Condition{{Field: "rating", AtLeast: proto.Float64(4)}},
-		Action: &model.SampleRule_Negatives_{Negatives: &model.SampleRule_Negatives{
-			Count: 3, Item: []string{"movie"}, Records: proto.Uint64(30), Start: proto.Uint32(5),
-		}},
-	}}
+	spec := drawing(&model.SampleRule_Negatives{Count: 3, Records: proto.Uint64(30), Start: proto.Uint32(5)})
 	w.append(events.Join(bzid, "model", spec.GetName()), &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}})
 	var mu sync.Mutex // guards drawn
 	drawn := map[[2]int64][]int64{}
@@ -84,6 +93,26 @@ func TestNegativesOfATopic(t *testing.T) {
 					t.Errorf("at %v: %v, want %v", at, got[at], movies)
 				}
 			}
+		}
+	}
+}
+
+// A partition that is learnt to its end needs none of the records before, which retention may have removed.
+func TestNothingIsReadForAPartitionAtItsEnd(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	w.write(100)
+	l := w.learning(func(c *Config) { c.Deterministic, c.Batch = true, 20 })
+	var err error
+	if l.s.engine, err = step.New(drawing(&model.SampleRule_Negatives{Count: 1, Records: proto.Uint64(30)}), 1, 20); err != nil {
+		t.Fatal(err)
+	}
+	l.ring = newRing(l.s.engine)
+	l.bounded(w, 80)
+	w.deleteBelow(0, 90)
+	for from, want := range map[int64]error{60: nil, 80: errDone, 100: errDone} {
+		err := l.learnFrom(t.Context(), t.Context(), shards.Position{From: from, Level: true})
+		if want != nil && !errors.Is(err, want) || want == nil && !strings.Contains(fmt.Sprint(err), "keep records longer") {
+			t.Errorf("at %d of 80: %v", from, err)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 func (l *learner) fill(ctx context.Context, pos shards.Position) error {
 	l.ring.pool.Reset()
 	reach := samplerule.PoolRecords(l.s.engine.Spec())
-	if reach == 0 || pos.From == 0 {
+	if reach == 0 || pos.From == 0 || pos.From >= l.end() { // nothing is drawn
 		return nil
 	}
 	first, _, err := l.reader.Bounds(ctx)
