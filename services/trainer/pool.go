@@ -6,7 +6,6 @@ import (
 
 	"github.com/monolith-go/monolith/internal/model/samplerule"
 	"github.com/monolith-go/monolith/services/trainer/shards"
-	"github.com/monolith-go/monolith/services/trainer/step"
 )
 
 // fill reads the records before those that are to be learnt, as far back as negatives are drawn from, and
@@ -30,7 +29,6 @@ func (l *learner) fill(ctx context.Context, pos shards.Position) error {
 		l.s.log.Warn("the log begins behind the first records of the pool of items, which has fewer for a while", "partition", l.partition, "pool", at, "log", first)
 		at = first
 	}
-	st := l.ring.steps[0]
 	for at < pos.From {
 		recs, next, err := l.reader.Fetch(ctx, at)
 		if err != nil {
@@ -39,9 +37,7 @@ func (l *learner) fill(ctx context.Context, pos shards.Position) error {
 		for len(recs) > 0 && recs[len(recs)-1].Offset >= pos.From {
 			recs = recs[:len(recs)-1]
 		}
-		if err := st.load(step.Span{Recs: recs, From: at, To: min(next, pos.From)}); err != nil {
-			return err
-		}
+		l.ring.steps[0].Remember(recs)
 		l.ring.pool.Trim(min(next, pos.From))
 		at = next
 	}

@@ -57,15 +57,14 @@ func (e *Engine) NewStep() *Step {
 // Draw has negatives drawn from the pool of the step's partition.
 func (s *Step) Draw(from *input.Pool) { s.input.Draw(from) }
 
-// remember reads records that no batch has room for, so that those behind them draw what they would draw otherwise.
-func (s *Step) remember(recs []kafka.Record, latest time.Time) {
+// Remember puts the items of records into the pool and learns none. It asks neither how they are dated nor whether a
+// batch has room, so that those behind them draw the same whenever, and with whatever else, they are read.
+func (s *Step) Remember(recs []kafka.Record) {
 	if s.alone == nil {
 		return
 	}
 	for _, r := range recs {
-		if !r.Time.After(latest) {
-			s.input.Remember(s.alone, r.Value, input.Position{Partition: r.Partition, Offset: r.Offset})
-		}
+		s.input.Remember(s.alone, r.Value, input.Position{Partition: r.Partition, Offset: r.Offset})
 	}
 }
 
@@ -109,16 +108,18 @@ func (s *Step) read(of Span) error {
 		if r.Time.After(latest) {
 			s.Bad = append(s.Bad, Rejected{r, fmt.Sprintf("the record is dated %s, later than %s, the latest that is taken: correct its producer's clock and send it again, or start the trainers with a greater --record-ahead",
 				r.Time.UTC().Format(time.RFC3339), latest.UTC().Format(time.RFC3339))})
+			s.Remember(of.Recs[i : i+1])
 			continue
 		}
 		before := s.Batch.Len()
 		switch err := s.input.Into(s.Batch, r.Value, input.Position{Partition: r.Partition, Offset: r.Offset}); {
 		case errors.Is(err, runtime.ErrFull):
 			s.Fitted = i
-			s.remember(of.Recs[i:], latest)
+			s.Remember(of.Recs[i:])
 			return fmt.Errorf("record %d: %w: %w", r.Offset, ErrTooLarge, err)
 		case err != nil:
 			s.Bad = append(s.Bad, Rejected{r, err.Error()})
+			s.Remember(of.Recs[i : i+1]) // a negative of it may be to blame
 			continue
 		}
 		for rule, n := range s.input.Dropped() {
