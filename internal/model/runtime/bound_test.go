@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/monolith-go/monolith/events/model"
@@ -155,5 +156,17 @@ func TestASharedIDOfAVocabulary(t *testing.T) {
 	}
 	if !slices.Equal(bitsOf(all[0]), bitsOf(all[1])) {
 		t.Errorf("%v by samples, %v shared", all[0], all[1])
+	}
+}
+
+// An engine takes batches of just as many samples as MaxSamples says, also where an id has two rows.
+func TestTheMostSamples(t *testing.T) {
+	spec := bounded()
+	most := MaxSamples(spec)
+	if _, err := New(spec, 2, most); most*modelspec.Reads(spec) > maxIDs || err != nil {
+		t.Errorf("%d samples: %v", most, err)
+	}
+	if _, err := New(spec, 2, most+1); err == nil || !strings.Contains(err.Error(), "read 3 rows each") {
+		t.Errorf("one more: %v", err)
 	}
 }

@@ -82,9 +82,8 @@ func New(spec *model.ModelSpec, shards, samples int) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	features := len(spec.GetFeatures())
-	if samples < 1 || samples > maxIDs/features {
-		return nil, fmt.Errorf("batches of %d samples with %d features: give 1 to %d", samples, features, maxIDs/features)
+	if most := MaxSamples(spec); samples < 1 || samples > most {
+		return nil, fmt.Errorf("batches of %d samples that read %d rows each: give 1 to %d", samples, modelspec.Reads(spec), most)
 	}
 	ids := max(MaxBatchIDs, samples*modelspec.Reads(spec))
 	plan, err := layout.Compile(planOf(m, shards, samples, ids))
@@ -105,6 +104,9 @@ func New(spec *model.ModelSpec, shards, samples int) (*Engine, error) {
 	e.read(m)
 	return e, nil
 }
+
+// MaxSamples is the most that New takes for a spec.
+func MaxSamples(spec *model.ModelSpec) int { return maxIDs / max(modelspec.Reads(spec), 1) }
 
 // read notes what a sample consists of.
 func (e *Engine) read(m *modelspec.Model) {
@@ -137,7 +139,7 @@ func (e *Engine) read(m *modelspec.Model) {
 	e.trace(m, index)
 }
 
-// maxIDs bounds samples times features.
+// maxIDs bounds samples times the ids that each reads, one of a feature.
 const maxIDs = 1 << 28
 
 // planOf is how the rows of a sample become the model's tensors.

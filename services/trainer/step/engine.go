@@ -49,7 +49,9 @@ func New(spec *model.ModelSpec, shards, batch int) (*Engine, error) {
 	if bytes := modelspec.StepBytes(spec, samples); bytes > modelspec.MaxStepBytes {
 		return nil, fmt.Errorf("a step of %d records takes up to %d bytes, %d are sent at once: lower --batch", batch, bytes, modelspec.MaxStepBytes)
 	}
-	r, err := runtime.New(spec, shards, max(samples, MaxBatch)) // a record may hold several samples
+	// A record may hold several samples: as many whether they have negatives or not.
+	most := min(MaxBatch*samplerule.Samples(spec), runtime.MaxSamples(spec))
+	r, err := runtime.New(spec, shards, max(samples, MaxBatch, most))
 	if err != nil {
 		return nil, err
 	}

@@ -130,3 +130,16 @@ func TestThePoolFollowsFromRecords(t *testing.T) {
 		}
 	}
 }
+
+// Negatives leave room for as many samples of one record as a step has without them.
+func TestTheLargestRecordHasNegatives(t *testing.T) {
+	e := drawing(t, &model.SampleRule_Negatives{Count: 4, Start: proto.Uint32(0)})
+	s := e.NewStep()
+	s.Draw(input.NewPool())
+	s.Remember([]kafka.Record{several(t, 0, 5)})
+	for n, fits := range map[int64]bool{MaxBatch: true, MaxBatch + 1: false} {
+		if err := s.Load(Span{Recs: []kafka.Record{several(t, 1, n)}}); err != nil || (s.Unfit == nil) != fits || fits && s.Samples() != 5*MaxBatch {
+			t.Errorf("a record of %d samples: %v, %v, %d are learnt", n, err, s.Unfit, s.Samples())
+		}
+	}
+}
