@@ -14,7 +14,7 @@ import (
 // State or of what Fold makes of a log.
 const (
 	Name    = "servers"
-	Version = 1
+	Version = 2
 )
 
 // State is the view after the event at Seq: versions by container, and by VersionKey.
@@ -70,6 +70,9 @@ func Fold(s State, r events.Recorded) State {
 }
 
 func (s *State) told(container string, m *server.Model, t Told) {
+	if m.GetVersion() == 0 { // of the sub-model as a whole: no version that the server has
+		return
+	}
 	if s.Containers[container] == nil {
 		s.Containers[container] = map[string]Told{}
 	}

@@ -92,6 +92,13 @@ func (f *fake) set(name string, version int64, st apis.ModelVersionStatus_State,
 	f.states[name][version] = &apis.ModelVersionStatus{Version: version, State: st, Status: s}
 }
 
+// forget has it know nothing of a model any more.
+func (f *fake) forget(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.states, name)
+}
+
 func (f *fake) configured() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -33,6 +33,7 @@ import (
 	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
+	"github.com/monolith-go/monolith/projections/servers"
 	"github.com/monolith-go/monolith/services"
 	"github.com/monolith-go/monolith/services/tfssupervisor"
 )
@@ -241,6 +242,23 @@ func (h *harness) facts() []string {
 		h.t.Fatal(err)
 	}
 	return out
+}
+
+// servers is the view of what the log tells.
+func (h *harness) servers() servers.State {
+	h.t.Helper()
+	s := servers.New()
+	last, err := h.bus.Log().Last(h.t.Context())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if last == 0 {
+		return s
+	}
+	if err := h.bus.Log().Follow(h.t.Context(), 1, last, func(r events.Recorded) error { s = servers.Fold(s, r); return nil }); err != nil {
+		h.t.Fatal(err)
+	}
+	return s
 }
 
 func (h *harness) wantFacts(want ...string) {

@@ -42,13 +42,13 @@ const (
 type track struct {
 	assigned
 	wanted bool
-	stat   replica.State // as last polled; UNKNOWN: the server does not know it, or is silent about it
-	at     int64         // version that stat is of
-	misses int           // polls in a row that were not answered,
-	since  time.Time     // the first of them, and
-	code   codes.Code    // how the last one failed
-	silent bool          // there were too many: nobody knows its state
-	said   map[int64]fact
+	stat   replica.State  // as last polled; UNKNOWN: the server does not know it, or is silent about it
+	at     int64          // version that stat is of
+	misses int            // polls in a row that were not answered,
+	since  time.Time      // the first of them, and
+	code   codes.Code     // how the last one failed
+	silent bool           // there were too many: nobody knows its state
+	said   map[int64]fact // by version, until another is told of after it was unloaded
 }
 
 // fact is the last one told about a version.
@@ -292,22 +292,20 @@ func (in *instance) told(ctx context.Context, want []assigned) {
 		fresh := !t.wanted || t.version != a.version
 		before, had := t.assigned, t.wanted
 		t.assigned, t.wanted = a, true
-		for _, v := range before.versions() {
-			if had && a.version != anyVersion && v != anyVersion && !slices.Contains(a.versions(), v) {
-				in.say(ctx, t, v, fact{kind: "unloading"})
-			}
+		if a.version != anyVersion { // else the server decides what goes
+			in.unloading(ctx, t, append(a.versions(), anyVersion))
 		}
 		if fresh && !(had && before.candidate == a.version) {
 			in.say(ctx, t, a.version, fact{kind: "loading"})
 		}
-		if a.candidate != 0 && a.candidate != before.candidate {
+		if a.candidate != 0 && !(had && a.candidate == before.candidate) {
 			in.say(ctx, t, a.candidate, fact{kind: "loading"})
 		}
 	}
 	for name, t := range in.tracks {
 		if t.wanted && !keep[name] {
 			t.wanted = false
-			in.say(ctx, t, t.version, fact{kind: "unloading"})
+			in.unloading(ctx, t, nil)
 		}
 	}
 }
@@ -399,7 +397,7 @@ func (in *instance) seen(ctx context.Context, t *track, versions []*apis.ModelVe
 		}
 	}
 	t.stat, t.at = stat, at
-	if t.version == anyVersion {
+	if t.version == anyVersion && t.wanted {
 		in.chosen(ctx, t, versions)
 	}
 }
@@ -415,15 +413,31 @@ func (in *instance) beside(ctx context.Context, t *track, v *apis.ModelVersionSt
 	}
 }
 
-// chosen tells of the version that the server has chosen by itself.
+// chosen tells of the version that the server has chosen by itself, and of those before it once they are gone.
 func (in *instance) chosen(ctx context.Context, t *track, versions []*apis.ModelVersionStatus) {
+	stay := []int64{anyVersion}
 	for _, v := range versions {
-		switch {
-		case v.GetVersion() != t.at:
-		case t.stat == replica.State_AVAILABLE:
-			in.say(ctx, t, t.at, fact{kind: "available"})
-		case t.stat == replica.State_END && v.GetStatus().GetErrorMessage() != "":
+		switch st := replica.State(v.GetState()); {
+		case st == replica.State_AVAILABLE:
+			if v.GetVersion() == t.at {
+				in.say(ctx, t, t.at, fact{kind: "available"})
+			}
+		case st == replica.State_START, st == replica.State_LOADING:
+		case st == replica.State_END && v.GetVersion() == t.at && v.GetStatus().GetErrorMessage() != "":
 			in.say(ctx, t, t.at, fact{"failed", fmt.Sprintf("%s: %s", v.GetStatus().GetErrorCode(), v.GetStatus().GetErrorMessage())})
+		default:
+			continue
+		}
+		stay = append(stay, v.GetVersion())
+	}
+	in.unloading(ctx, t, stay)
+}
+
+// unloading tells it of every version that was told of, but for those that stay.
+func (in *instance) unloading(ctx context.Context, t *track, stay []int64) {
+	for _, v := range slices.Sorted(maps.Keys(t.said)) {
+		if f, told := t.said[v]; told && f.kind != "unloading" && !slices.Contains(stay, v) {
+			in.say(ctx, t, v, fact{kind: "unloading"})
 		}
 	}
 }
@@ -453,11 +467,7 @@ func (in *instance) say(ctx context.Context, t *track, version int64, f fact) {
 	if t.said[version] == f {
 		return
 	}
-	for v := range t.said { // facts of versions long gone need not be remembered
-		if v != version && v != t.version && v != t.candidate {
-			delete(t.said, v)
-		}
-	}
+	maps.DeleteFunc(t.said, func(v int64, last fact) bool { return v != version && last.kind == "unloading" })
 	t.said[version] = f
 	m := &server.Model{ModelName: t.model, SubModel: t.sub, Version: max(version, 0)}
 	e := &server.Event{}

@@ -67,12 +67,9 @@ func (in *instance) poll(ctx context.Context) error {
 	for i, name := range names {
 		t := in.tracks[name]
 		switch answers[i].code {
-		case codes.OK:
+		case codes.OK, codes.NotFound: // it has no version then
 			t.heard()
 			in.seen(ctx, t, answers[i].versions)
-		case codes.NotFound:
-			t.heard()
-			t.stat, t.at = replica.State_UNKNOWN, t.version
 		default:
 			in.missed(ctx, t, answers[i].code)
 			continue
