@@ -79,16 +79,29 @@ func (m *Manager) reading(ctx context.Context, version int64) (done func() error
 		if _, err := lock.TryRLockContext(ctx, 10*time.Millisecond); err != nil {
 			return nil, fmt.Errorf("the lock of those who read it: %w; agents need to write to %s", err, m.cfg.Source)
 		}
-		held, err := lock.Stat()
-		if err != nil {
+		switch there, err := inPlace(lock); {
+		case err != nil:
 			return nil, errors.Join(err, lock.Close())
-		}
-		if at, err := os.Stat(path); err != nil || !os.SameFile(held, at) { // it was taken away meanwhile
+		case !there: // it was taken away meanwhile
 			_ = lock.Close()
 			continue
 		}
 		return func() error { return errors.Join(lock.Close(), drop(path)) }, nil
 	}
+}
+
+// inPlace tells whether the file that lock holds is the one that lies at its path. It may have been removed, and
+// made anew by another agent, between its opening and its locking.
+func inPlace(lock *flock.Flock) (bool, error) {
+	held, err := lock.Stat()
+	if err != nil {
+		return false, err
+	}
+	at, err := os.Stat(lock.Path())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(held, at), err
 }
 
 // clearLocks takes away the read locks that agents left which were killed.
@@ -110,10 +123,18 @@ func drop(path string) error {
 	lock := flock.New(path, flock.SetFlag(os.O_RDONLY)) // where it is gone none is made
 	alone, err := lock.TryLock()
 	if err == nil && alone {
-		err = os.Remove(path)
+		err = remove(lock)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	return errors.Join(err, lock.Close())
+}
+
+// remove takes away the file that lock holds alone, and no other that lies at its path by now.
+func remove(lock *flock.Flock) error {
+	if there, err := inPlace(lock); err != nil || !there {
+		return err
+	}
+	return os.Remove(lock.Path())
 }
