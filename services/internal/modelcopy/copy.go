@@ -79,17 +79,21 @@ func (c *Staged) Install() error { return Install(c.root, c.tmp, c.place) }
 func (c *Staged) Drop() error { return c.root.RemoveAll(c.tmp) }
 
 // Install renames the whole folder tmp to place, beside it. What lies there is damaged, or of an
-// export that was made anew under this name.
-func Install(root *os.Root, tmp, place string) (err error) {
+// export that was made anew under this name; it comes back where tmp cannot take its place.
+func Install(root *os.Root, tmp, place string) error {
 	aside := filepath.Join(filepath.Dir(place), Unfinished+filepath.Base(place)+"-"+rand.Text()+"-old")
-	if err := root.Rename(place, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err := root.Rename(place, aside)
+	replaces := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	defer func() { err = errors.Join(err, root.RemoveAll(aside)) }()
 	if err := root.Rename(tmp, place); err != nil {
+		if replaces {
+			err = errors.Join(err, root.Rename(aside, place))
+		}
 		return err
 	}
-	return syncDir(root, filepath.Dir(place))
+	return errors.Join(syncDir(root, filepath.Dir(place)), root.RemoveAll(aside))
 }
 
 // Remove takes a copy away so that nobody sees half of it.

@@ -116,3 +116,37 @@ func TestStageRefuses(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 }
+
+// What lies at a place goes once another folder is there, and stays where none can be.
+func TestInstall(t *testing.T) {
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	lies := func(want string) {
+		t.Helper()
+		if text, err := os.ReadFile(filepath.Join(dir, "m", "1", "f")); err != nil || string(text) != want {
+			t.Errorf("at its place is %q, %v; want %q", text, err, want)
+		}
+		if left := leftovers(t, dir); len(left) != 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	}
+	for _, text := range []string{"first", "second"} {
+		write(t, filepath.Join(dir, "m", Unfinished+"1", "f"), text)
+		if err := Install(root, "m/"+Unfinished+"1", "m/1"); err != nil {
+			t.Fatal(err)
+		}
+		lies(text)
+	}
+	if err := Install(root, "m/"+Unfinished+"gone", "m/1"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a folder that is gone is installed: %v", err)
+	}
+	lies("second")
+	if err := Install(root, "m/"+Unfinished+"gone", "m/2"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a folder that is gone is installed where nothing lies: %v", err)
+	}
+	lies("second")
+}
