@@ -18,6 +18,8 @@ const (
 	Kept = 512 + MaxExempt
 	// MaxExempt bounds the checkpoints of a job that are exempt at one time.
 	MaxExempt = 128
+	// MaxReturned bounds the checkpoints that a job is known to have returned to.
+	MaxReturned = 512
 	// keptCopies bounds the copies of one sub-model on one host.
 	keptCopies = 64
 )
@@ -33,6 +35,23 @@ type Restored struct {
 
 // left says whether the checkpoint belongs to a timeline that the job has left.
 func (r Restored) left(id int64) bool { return id > r.Checkpoint && id <= r.Before }
+
+// returned folds a return, which stays known once its checkpoint is deleted: whoever asks for it again must learn that
+// it was made. Readers hold on to the old list.
+func (j *Job) returned(id int64) {
+	i, known := slices.BinarySearch(j.Returned, id)
+	if known || !j.onDisk(id) {
+		return
+	}
+	j.Returned = slices.Insert(slices.Clone(j.Returned), i, id)
+	if len(j.Returned) > MaxReturned {
+		oldest := 0
+		if i == oldest {
+			oldest++
+		}
+		j.Returned = slices.Delete(j.Returned, oldest, oldest+1)
+	}
+}
 
 // Restorable lists the checkpoints of the job's timeline, the newest first: those that a
 // shard may restore by itself.
@@ -71,7 +90,6 @@ func (j *Job) saved(e *training.CheckpointSaved, unix int64) {
 		return slices.Contains(e.GetRemovedCheckpoints(), id)
 	})
 	j.Checkpoints = firstGone(append(j.Checkpoints, events.JSON[*training.Checkpoint]{V: c}), func(c *training.Checkpoint) bool { return !j.Exempt(c.GetId()) })
-	j.Returned = slices.DeleteFunc(slices.Clone(j.Returned), func(id int64) bool { return !j.onDisk(id) })
 }
 
 // onDisk says whether the checkpoint is not known to be deleted.

@@ -19,7 +19,7 @@ import (
 // State or of what Fold makes of a log.
 const (
 	Name    = "lineage"
-	Version = 8
+	Version = 9
 )
 
 // State is the lineage after the event at Seq.
@@ -41,7 +41,7 @@ type Job struct {
 	LastID      int64                                           `json:"lastId,omitempty"`      // greatest checkpoint id ever begun
 	SavedUnix   int64                                           `json:"savedUnix,omitempty"`   // when the newest checkpoint was saved, by the log's clock
 	Restored    Restored                                        `json:"restored,omitzero"`     // the last return to a checkpoint
-	Returned    []int64                                         `json:"returned,omitempty"`    // checkpoints on disk to which the job has ever returned, ascending
+	Returned    []int64                                         `json:"returned,omitempty"`    // checkpoints to which the job has ever returned, on disk or not, ascending; at most MaxReturned
 	Kept        []int64                                         `json:"kept,omitempty"`        // checkpoints that are exempt from the number that stays, ascending; at most MaxExempt
 	KeptUnix    int64                                           `json:"keptUnix,omitempty"`    // when the clock last kept one, or the first was saved, by the log's clock
 	Stopped     bool                                            `json:"stopped"`
@@ -122,9 +122,7 @@ func (j *Job) apply(r events.Recorded) bool {
 	case *training.Event_JobRestored:
 		to := b.JobRestored
 		j.Restored = Restored{Checkpoint: to.GetCheckpoint(), Before: j.LastID, Generation: to.GetGeneration(), SyncSeq: to.GetSyncSeq(), Seq: r.Seq}
-		if i, known := slices.BinarySearch(j.Returned, to.GetCheckpoint()); !known && j.onDisk(to.GetCheckpoint()) {
-			j.Returned = slices.Insert(slices.Clone(j.Returned), i, to.GetCheckpoint())
-		}
+		j.returned(to.GetCheckpoint())
 	case *training.Event_CheckpointKept:
 		j.keep(b.CheckpointKept, r.Time.Unix())
 	case *training.Event_CheckpointReleased:
