@@ -1,9 +1,15 @@
 package trainer
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 )
 
 // TestReturnByFlag: --restore-ckpt without another job's folder sends the job back to its own checkpoint, once: a
@@ -38,6 +44,37 @@ func TestReturnByFlag(t *testing.T) {
 	j := w.until("the job goes on", func(j lineage.Job) bool { return j.LastID > newest })
 	if j.Restored != first {
 		t.Errorf("the job returned once more: %+v, %+v", first, j.Restored)
+	}
+	a.stop(t)
+}
+
+// TestReturnByFlagToWhatIsDeleted: a checkpoint that the last sweep deleted, which no fact says yet, is not returned to:
+// no shard could restore it.
+func TestReturnByFlagToWhatIsDeleted(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	cfg := w.config("a", 0)
+	cfg.Keep = 2
+	a := w.run(cfg)
+	w.until("the first checkpoint is made", func(j lineage.Job) bool { return len(j.Checkpoints) == 1 })
+	for id := int64(2); id <= 4; id++ {
+		w.checkpointNow(id)
+	}
+	a.stop(t)
+	if _, err := os.Stat(filepath.Join(w.dir, "model.ckpt-2")); err == nil {
+		t.Fatal("the checkpoint is not deleted")
+	}
+	j := w.until("the log has it", func(j lineage.Job) bool { return j.Checkpoint(2) != nil })
+
+	cfg.Restore.Checkpoint = "model.ckpt-2"
+	var lines trainertest.Lines
+	a = w.start(cfg, func(env *services.Env) { env.Log = lines.Logger() }, func(*Server) {})
+	said := func() bool { return strings.Contains(strings.Join(lines.All(), "\n"), "cannot return to checkpoint 2") }
+	wait.For(t, "the return is refused", func() bool {
+		j = w.until("a view", func(lineage.Job) bool { return true })
+		return said() || j.Restored.Seq > 0
+	})
+	if j.Restored.Seq > 0 {
+		t.Error("the job returns to a checkpoint that is deleted")
 	}
 	a.stop(t)
 }

@@ -21,6 +21,8 @@ type Job struct {
 	// Claim takes a checkpoint's id, and Deltas finds their end.
 	Claim  func(ctx context.Context) (int64, error)
 	Deltas func(ctx context.Context) (uint64, error)
+	// Holds refuses a checkpoint of the job's own of which its shards say that they cannot restore it.
+	Holds func(ctx context.Context, id int64) error
 	// Generation is one that no shard of a deterministic job is in yet.
 	Generation func() uint64
 }

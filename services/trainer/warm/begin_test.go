@@ -40,6 +40,7 @@ func beginning(t *testing.T, parent string, said *[]*training.Event) (*Config, *
 		},
 		Claim:      func(context.Context) (int64, error) { return 2, nil },
 		Deltas:     func(context.Context) (uint64, error) { return 77, nil },
+		Holds:      func(context.Context, int64) error { return nil },
 		Generation: func() uint64 { return 5 },
 	}
 }

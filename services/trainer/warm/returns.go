@@ -20,6 +20,9 @@ func (c *Config) Return(ctx context.Context, j Job) (seq uint64, err error) {
 	if err != nil || slices.Contains(j.Now().Returned, id) {
 		return 0, err
 	}
+	if err := j.Holds(ctx, id); err != nil {
+		return 0, err
+	}
 	end, err := j.Deltas(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("find the end of the deltas: %w", err)

@@ -26,6 +26,9 @@ func TestReturn(t *testing.T) {
 		"no name":        {Config{}, lineage.Job{Checkpoints: two}, 0, ""},
 		"another job's":  {Config{Dir: "d", Checkpoint: "2"}, lineage.Job{Checkpoints: two}, 0, ""},
 		"not a number":   {Config{Checkpoint: "x"}, lineage.Job{Checkpoints: two}, 0, "is no checkpoint"},
+		"deleted":        {Config{Checkpoint: "2"}, lineage.Job{Checkpoints: two, SavedUnix: -1}, 0, "not there"},
+		"once, deleted":  {Config{Checkpoint: "2"}, lineage.Job{Checkpoints: two, SavedUnix: -1, Returned: []int64{2}}, 0, ""},
+		"once, and told": {Config{Checkpoint: "2"}, lineage.Job{SavedUnix: -1, Returned: []int64{2}}, 0, ""},
 		"without deltas": {Config{Checkpoint: "2"}, lineage.Job{Checkpoints: two, LastID: -1}, 0, "broken"},
 	} {
 		var said []*training.Event
@@ -37,6 +40,9 @@ func TestReturn(t *testing.T) {
 		}
 		if tc.now.LastID < 0 {
 			j.Deltas = func(context.Context) (uint64, error) { return 0, errors.New("broken") }
+		}
+		if tc.now.SavedUnix < 0 {
+			j.Holds = func(context.Context, int64) error { return errors.New("not there") }
 		}
 		seq, err := tc.cfg.Return(t.Context(), *j)
 		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {

@@ -207,6 +207,7 @@ func (c *Chief) warm(ctx context.Context) error {
 	s := c.Trainer
 	job := warm.Job{
 		Name: s.Job, Dir: s.Dir, Spec: s.Engine().Spec(), Now: c.job, Deltas: s.Env.Bus.Deltas().Last, Generation: s.NextGeneration,
+		Holds: c.restorable,
 		Claim: func(ctx context.Context) (int64, error) {
 			return c.Claim(ctx, requests.Request{Reason: "begin of another job's checkpoint"})
 		},
