@@ -49,8 +49,8 @@ func (s *Server) service() bus.Service {
 			shardcmd.Check: command(snapshotTimeout, `{"checkpoint":3,"parts":[{"shard":0,"path":"model.ckpt-3/ps_0","hash":"…","rows":7}]}`, func(ctx context.Context, r shardcmd.CheckRequest) (any, error) {
 				return s.checkParts(ctx, r)
 			}),
-			shardcmd.Discard: command(snapshotTimeout, `{"checkpoints":[3]}`, func(_ context.Context, r shardcmd.DiscardRequest) (any, error) {
-				return struct{}{}, s.discard(r)
+			shardcmd.Discard: command(snapshotTimeout, `{"checkpoints":[3]}`, func(ctx context.Context, r shardcmd.DiscardRequest) (any, error) {
+				return struct{}{}, s.discard(ctx, r)
 			}),
 			shardcmd.Hash: command(commandTimeout, `{}`, func(context.Context, struct{}) (any, error) { return s.st.Hash() }),
 			shardcmd.Barrier: command(maxBarrierWait+time.Second, `{"id":"epoch","worker":"w0","numWorkers":2}`, func(ctx context.Context, r shardcmd.BarrierRequest) (any, error) {

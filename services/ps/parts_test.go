@@ -10,9 +10,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/training"
-	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
-	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/ps/pstest"
 )
 
@@ -125,12 +123,7 @@ func TestAShardDiscardsItsParts(t *testing.T) {
 		p.teach(pstest.Teach(0, 0, 10*(id-1), 10*id, 1, 1))
 		w.save(w.checkpoint(1, id, 0))
 	}
-	kept := w.append("training", job, &training.Event{Body: &training.Event_CheckpointKept{CheckpointKept: &training.CheckpointKept{Id: 2, Reason: "test"}}})
-	wait.For(t, "the shard knows what is kept", func() bool {
-		exempt := false
-		p.lineage.Read(func(l lineage.State) { exempt = l.Jobs[job].Exempt(2) })
-		return exempt && p.lineage.Seq() >= kept
-	})
+	w.append("training", job, &training.Event{Body: &training.Event_CheckpointKept{CheckpointKept: &training.CheckpointKept{Id: 2, Reason: "test"}}})
 	must[shardcmd.State](w, 0, shardcmd.Hold, shardcmd.HoldRequest{Cut: "of 7", Chief: 7})
 	must[shardcmd.State](w, 0, shardcmd.Release, shardcmd.ReleaseRequest{Cut: "of 7"})
 	there := func(id int64) (n int) {
@@ -163,5 +156,40 @@ func TestAShardDiscardsItsParts(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(w.dir, "model.ckpt-1")); err == nil {
 		t.Error("an empty folder is left of the checkpoint")
+	}
+}
+
+// TestAShardKeepsWhatItRestoresNext: a shard deletes neither the checkpoint that its job returned to, which it restores
+// at its next start, nor the newest one, whatever a chief has decided before the return.
+func TestAShardKeepsWhatItRestoresNext(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.config())
+	for id := int64(1); id <= 3; id++ {
+		p.teach(pstest.Teach(0, 0, 10*(id-1), 10*id, 1, 1))
+		w.save(w.checkpoint(1, id, 0))
+	}
+	p.follows(w.back(2, 0))
+	discard := func(ids ...int64) error {
+		_, err := call[struct{}](w, 0, shardcmd.Discard, shardcmd.DiscardRequest{Dir: w.dir, Checkpoints: ids})
+		return err
+	}
+	var refused *bus.CommandError
+	for _, ids := range [][]int64{{1, 2}, {1, 3}} {
+		if err := discard(ids...); !errors.As(err, &refused) || refused.Code != bus.CodeConflict {
+			t.Errorf("checkpoints %v are deleted: %v", ids, err)
+		}
+	}
+	for id := int64(1); id <= 3; id++ {
+		if _, err := os.Stat(filepath.Join(w.dir, p.cfg.checkpointPath(id))); err != nil {
+			t.Errorf("what was refused is deleted: %v", err)
+		}
+	}
+	if err := discard(1); err != nil {
+		t.Errorf("an old checkpoint stays: %v", err)
+	}
+	p.teach(pstest.Teach(0, 0, 20, 30, 1, 1))
+	w.save(w.checkpoint(1, 4, 0))
+	if err := discard(2, 3); err != nil { // the shard has not been waited for: it asks the log
+		t.Errorf("behind a newer checkpoint old ones stay: %v", err)
 	}
 }
