@@ -55,7 +55,8 @@ func (s *Server) sources(path string) (all []peer.Source) {
 
 // fetchPart brings a part of a checkpoint from a host that has it onto this machine's disk. It goes into a folder
 // whose name tells the content, so that a fetch that was stopped goes on where it was; that takes the part's
-// place once every byte is verified.
+// place once every byte is verified. One fetch of a part into a folder runs at a time; one that had to wait takes
+// what the one before it brought.
 func (s *Server) fetchPart(ctx context.Context, dir string, f *training.ShardFile) error {
 	if err := peer.CheckPart(f.GetPath()); err != nil {
 		return err
@@ -79,23 +80,32 @@ func (s *Server) fetchPart(ctx context.Context, dir string, f *training.ShardFil
 	if err := durable.MkdirAll(filepath.Join(s.cfg.Dir, filepath.Dir(f.GetPath())), 0o755); err != nil {
 		return err
 	}
+	place := filepath.FromSlash(f.GetPath())
+	mark := filepath.Join(filepath.Dir(place), ".part-"+filepath.Base(place))
+	unlock, err := lock(ctx, filepath.Join(s.cfg.Dir, mark+".lock"))
+	if err != nil {
+		return fmt.Errorf("wait for another fetch of %s: %w", f.GetPath(), err)
+	}
+	defer unlock()
+	if wrong, err := s.compare(ctx, place, f.GetHash()); err != nil || wrong == nil { // another fetch has brought it
+		return err
+	}
 	root, err := os.OpenRoot(s.cfg.Dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	place := filepath.FromSlash(f.GetPath())
-	tmp := filepath.Join(filepath.Dir(place), ".part-"+filepath.Base(place)+"-"+offer.Digest()[:16])
+	tmp := mark + "-" + offer.Digest()[:16]
 	s.log.Info("a part of a checkpoint is fetched", "part", f.GetPath(), "bytes", offer.Size(), "sources", len(offer.Sources))
 	if err := s.fetchInto(ctx, root, tmp, offer); err != nil {
 		return fmt.Errorf("fetch %s: %w", f.GetPath(), err)
 	}
-	found, err := checkpoint.InspectIn(ctx, s.cfg.Dir, tmp, true)
-	if err == nil && found.Manifest.Hash != f.GetHash() {
-		err = fmt.Errorf("it hashes to %s, the fact says %s", found.Manifest.Hash, f.GetHash())
-	}
+	wrong, err := s.compare(ctx, tmp, f.GetHash())
 	if err != nil {
-		return fmt.Errorf("what other hosts have of %s is not what was written: %w", f.GetPath(), errors.Join(err, root.RemoveAll(tmp)))
+		return err
+	}
+	if wrong != nil {
+		return fmt.Errorf("what other hosts have of %s is not what was written: %w", f.GetPath(), errors.Join(wrong, root.RemoveAll(tmp)))
 	}
 	if err := durable.RemoveAll(root, place); err != nil { // what is damaged
 		return err
@@ -104,6 +114,28 @@ func (s *Server) fetchPart(ctx context.Context, dir string, f *training.ShardFil
 		return err
 	}
 	return durable.SyncDir(filepath.Join(s.cfg.Dir, filepath.Dir(place)))
+}
+
+// compare reads every byte of the part at path: wrong is how it differs from what was written, err that it could
+// not be looked at.
+func (s *Server) compare(ctx context.Context, path, hash string) (wrong, err error) {
+	found, err := checkpoint.InspectIn(ctx, s.cfg.Dir, path, true)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case damaged(err):
+		return err, nil
+	case err != nil:
+		return nil, err
+	case found.Manifest.Hash != hash:
+		return fmt.Errorf("it hashes to %s, the fact says %s", found.Manifest.Hash, hash), nil
+	}
+	return nil, nil
+}
+
+// damaged says whether err is of what lies on the disk. Any other may pass, as a lack of file descriptors does.
+func damaged(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, checkpoint.ErrCorrupt)
 }
 
 func (s *Server) fetchInto(ctx context.Context, root *os.Root, tmp string, offer peer.Offer) error {
