@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/training"
@@ -36,26 +37,43 @@ func (s *Server) checkParts(ctx context.Context, r shardcmd.CheckRequest) (shard
 	return all, nil
 }
 
-// inspect compares one part with what is said of it.
-func (s *Server) inspect(ctx context.Context, r shardcmd.CheckRequest, p shardcmd.Part) (v shardcmd.Verdict, err error) {
-	v.Shard = p.Shard
-	found, err := checkpoint.InspectIn(ctx, s.cfg.Dir, p.Path, r.Deep)
-	if err != nil && !r.Deep {
+// inspect compares one part with what is said of it. What a shallow check finds wanting, before the shard may have to
+// restore it, is fetched from another host; a deep one asks of what this machine has just written.
+func (s *Server) inspect(ctx context.Context, r shardcmd.CheckRequest, p shardcmd.Part) (shardcmd.Verdict, error) {
+	v, err := s.verdict(ctx, r, p)
+	if err == nil && v.Fault != "" && !r.Deep {
 		f := &training.ShardFile{Shard: p.Shard, Path: p.Path, Hash: p.Hash, Manifest: p.Manifest}
 		if ferr := s.fetchPart(ctx, cmp.Or(r.Dir, s.cfg.Dir), f); ferr != nil {
-			err = fmt.Errorf("%w; %w", err, ferr)
+			v.Fault += "; " + ferr.Error()
 		} else {
-			found, err = checkpoint.InspectIn(ctx, s.cfg.Dir, p.Path, false)
+			v, err = s.verdict(ctx, r, p)
 		}
 	}
+	if err := cmp.Or(ctx.Err(), err); err != nil {
+		return v, fmt.Errorf("part %d of checkpoint %d could not be looked at: %w", p.Shard, r.Checkpoint, err)
+	}
+	if v.Fault != "" {
+		s.log.Error("a part of a checkpoint is not what was written", "checkpoint", r.Checkpoint, "part", p.Shard, "fault", v.Fault)
+	}
+	return v, nil
+}
+
+// verdict compares what the disk has of one part with what is said of it.
+func (s *Server) verdict(ctx context.Context, r shardcmd.CheckRequest, p shardcmd.Part) (shardcmd.Verdict, error) {
+	v := shardcmd.Verdict{Shard: p.Shard}
+	if !filepath.IsLocal(filepath.FromSlash(p.Path)) {
+		v.Fault = fmt.Sprintf("%q leads out of %s", p.Path, s.cfg.Dir)
+		return v, nil
+	}
+	found, err := checkpoint.InspectIn(ctx, s.cfg.Dir, p.Path, r.Deep)
 	m := &found.Manifest
 	switch {
-	case ctx.Err() != nil:
-		return v, ctx.Err()
 	case errors.Is(err, fs.ErrNotExist):
 		v.Fault = fmt.Sprintf("it is not on this machine, or not whole: %v", err)
-	case err != nil:
+	case damaged(err):
 		v.Fault = err.Error()
+	case err != nil:
+		return v, err
 	case m.Job != s.cfg.Job || m.Checkpoint != r.Checkpoint || m.Shard != p.Shard:
 		v.Fault = fmt.Sprintf("%s is shard %d of job %q at checkpoint %d", p.Path, m.Shard, m.Job, m.Checkpoint)
 	case m.Hash != p.Hash:
@@ -64,12 +82,9 @@ func (s *Server) inspect(ctx context.Context, r shardcmd.CheckRequest, p shardcm
 		v.Fault = fmt.Sprintf("%s has %d rows, %d were written", p.Path, found.Rows, p.Rows)
 	case p.Bytes != 0 && found.Bytes != p.Bytes:
 		v.Fault = fmt.Sprintf("%s has %d bytes, %d were written", p.Path, found.Bytes, p.Bytes)
+	default:
+		v.Offsets = m.Offsets
 	}
-	if v.Fault != "" {
-		s.log.Error("a part of a checkpoint is not what was written", "checkpoint", r.Checkpoint, "part", p.Shard, "fault", v.Fault)
-		return v, nil
-	}
-	v.Offsets = m.Offsets
 	return v, nil
 }
 

@@ -47,12 +47,12 @@ func TestAShardChecksItsPart(t *testing.T) {
 	}
 	sound()
 	for fault, change := range map[string]func(*shardcmd.Part){
-		"from another attempt":    func(p *shardcmd.Part) { p.Hash = "h" },
-		"3 were written":          func(p *shardcmd.Part) { p.Rows = 3 },
-		"9 were written":          func(p *shardcmd.Part) { p.Bytes = 9 },
-		"is shard 0":              func(p *shardcmd.Part) { p.Shard = 1 },
-		"not on this machine":     func(p *shardcmd.Part) { p.Path = "model.ckpt-9/ps_0" },
-		"path escapes from paren": func(p *shardcmd.Part) { p.Path = "../elsewhere" },
+		"from another attempt": func(p *shardcmd.Part) { p.Hash = "h" },
+		"3 were written":       func(p *shardcmd.Part) { p.Rows = 3 },
+		"9 were written":       func(p *shardcmd.Part) { p.Bytes = 9 },
+		"is shard 0":           func(p *shardcmd.Part) { p.Shard = 1 },
+		"not on this machine":  func(p *shardcmd.Part) { p.Path = "model.ckpt-9/ps_0" },
+		"leads out of":         func(p *shardcmd.Part) { p.Path = "../elsewhere" },
 	} {
 		other := part
 		if change(&other); !strings.Contains(verdict(other, false).Fault, fault) {
@@ -98,6 +98,54 @@ func TestAShardChecksItsPart(t *testing.T) {
 		put(text)
 	}
 	sound()
+}
+
+// TestACheckFetchesWhatIsDamaged before a job returns to a checkpoint: cut short or gone, a file of the part that
+// another host has is brought back. A deep check only tells.
+func TestACheckFetchesWhatIsDamaged(t *testing.T) {
+	w, shards, c, away := lost(t)
+	part := factOf(c.GetShards()[0])
+	w.otherHost("a", away)
+	shards[0].awaitSources(1)
+	check := func(deep bool) (shardcmd.CheckResponse, error) {
+		t.Helper()
+		return call[shardcmd.CheckResponse](w, 0, shardcmd.Check, shardcmd.CheckRequest{Checkpoint: 1, Dir: w.dir, Deep: deep, Parts: []shardcmd.Part{part}})
+	}
+	mended := func(what string) {
+		t.Helper()
+		for _, deep := range []bool{false, true} {
+			if a, err := check(deep); err != nil || a.Parts[0].Fault != "" || a.Parts[0].Offsets[0] != 10 {
+				t.Fatalf("%s, and another host has it; deep %t: %+v, %v", what, deep, a, err)
+			}
+		}
+	}
+	mended("the part is gone")
+	dir := filepath.Join(w.dir, part.Path)
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, f := range files {
+		path := filepath.Join(dir, f.Name())
+		if err := os.Truncate(path, 3); err != nil {
+			t.Fatal(err)
+		}
+		if a, err := check(true); err != nil || a.Parts[0].Fault == "" {
+			t.Errorf("%s is cut short, and a deep check says %+v, %v", f.Name(), a, err)
+		}
+		mended(f.Name() + " is cut short")
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("ps_0", dir); err != nil { // which opens as little as a disk that gives no answer
+		t.Fatal(err)
+	}
+	for _, deep := range []bool{false, true} {
+		if a, err := check(deep); err == nil || !strings.Contains(err.Error(), "could not be looked at") {
+			t.Errorf("in a place that cannot be looked at there is a verdict, deep %t: %+v, %v", deep, a, err)
+		}
+	}
 }
 
 // TestChecksThatAreRefused: a check in another folder, or of no part, is none.
