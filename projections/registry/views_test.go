@@ -29,7 +29,7 @@ func TestReplayByName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := []string{"catalog", "plan", "fleet", "layout", "lineage", "znode"}; !slices.Equal(registry.Names(), want) {
+	if want := []string{"catalog", "plan", "fleet", "layout", "lineage", "servers", "znode"}; !slices.Equal(registry.Names(), want) {
 		t.Errorf("names: %v", registry.Names())
 	}
 	hashes := map[string]bool{}
@@ -61,7 +61,7 @@ func TestReplayByName(t *testing.T) {
 			t.Errorf("the tree of %q: %s %v", bzid, tree, err)
 		}
 	}
-	if _, _, err := registry.Replay(t.Context(), b.Log(), "layouts", "", follow.End); err == nil || !strings.Contains(err.Error(), "catalog, plan, fleet, layout, lineage, znode") {
+	if _, _, err := registry.Replay(t.Context(), b.Log(), "layouts", "", follow.End); err == nil || !strings.Contains(err.Error(), "catalog, plan, fleet, layout, lineage, servers, znode") {
 		t.Errorf("unknown view: %v", err)
 	}
 	if _, _, err := registry.Replay(t.Context(), b.Log(), "plan", "", 3); !errors.Is(err, bus.ErrNotFound) {
