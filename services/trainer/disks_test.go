@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events"
@@ -96,6 +98,51 @@ func TestShardsWithDisksOfTheirOwn(t *testing.T) {
 	}
 	if j := w.until("a view", func(lineage.Job) bool { return true }); j.Restored.Seq != 0 {
 		t.Error("the refusal left a fact")
+	}
+	a.stop(t)
+}
+
+// TestNoReturnToWhatIsBeingDeleted: a return that is asked for while its checkpoint is deleted waits for that, and is
+// refused then; so is one to a checkpoint that somebody has brought back, since the next fact says that it is gone.
+func TestNoReturnToWhatIsBeingDeleted(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	w.shards[0].disk = t.TempDir()
+	cfg := w.config("a", 0)
+	cfg.Keep = 2
+	a := w.run(cfg)
+	w.until("the first checkpoint is made", func(j lineage.Job) bool { return len(j.Checkpoints) == 1 })
+	w.checkpointNow(2)
+	answered := make(chan error, 1)
+	w.shards[0].mu.Lock()
+	w.shards[0].deletes = sync.OnceFunc(func() {
+		answer := make(chan error, 1)
+		go func() { _, err := w.command("restore", `{"checkpoint":1}`); answer <- err }()
+		select {
+		case err := <-answer:
+			answered <- err
+		case <-time.After(500 * time.Millisecond): // it waits, or the shards are awaited
+			go func() { answered <- <-answer }()
+		}
+	})
+	w.shards[0].mu.Unlock()
+	part := filepath.Join(w.shards[0].disk, "model.ckpt-1")
+	saved := t.TempDir()
+	if err := os.CopyFS(saved, os.DirFS(part)); err != nil {
+		t.Fatal(err)
+	}
+	w.checkpointNow(3)
+	var refused *bus.CommandError
+	if err := <-answered; !errors.As(err, &refused) || refused.Code == bus.CodeUnavailable {
+		t.Errorf("the return: %v", err)
+	}
+	if err := os.CopyFS(part, os.DirFS(saved)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.restore(`{"checkpoint":1}`); !errors.As(err, &refused) || refused.Code != bus.CodeNotFound {
+		t.Errorf("the return to one that the next fact says is gone: %v", err)
+	}
+	if j := w.until("a view", func(lineage.Job) bool { return true }); j.Restored.Seq != 0 || len(j.Kept) != 0 {
+		t.Errorf("the refusals left facts: %+v, %v", j.Restored, j.Kept)
 	}
 	a.stop(t)
 }

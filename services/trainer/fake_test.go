@@ -71,6 +71,7 @@ type fakeShard struct {
 	snapErr  error
 	disk     string           // of its own; "": the folder that it is told
 	full     bool             // it deletes nothing
+	deletes  func()           // called before it deletes; may be nil
 	lies     bool             // what it wrote is damaged
 	kept     map[int64]memory // snapshots, by checkpoint
 	restored uint64           // jobRestored that now follows
@@ -522,6 +523,12 @@ func (s *fakeShard) discard(_ context.Context, payload []byte) ([]byte, error) {
 	var r shardcmd.DiscardRequest
 	if err := json.Unmarshal(payload, &r); err != nil {
 		return nil, err
+	}
+	s.mu.Lock()
+	deletes := s.deletes
+	s.mu.Unlock()
+	if deletes != nil {
+		deletes()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -220,7 +220,7 @@ func (c *Chief) warm(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("begin from another job's checkpoint: %w", err)
 	}
-	back, err := s.Restore.Return(ctx, job)
+	back, err := c.returnByFlag(ctx, job)
 	if err != nil {
 		return fmt.Errorf("return to the job's own checkpoint: %w", err)
 	}
@@ -236,6 +236,13 @@ func (c *Chief) warm(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// returnByFlag has the job return to the checkpoint of its own that is named, where one is.
+func (c *Chief) returnByFlag(ctx context.Context, job warm.Job) (seq uint64, err error) {
+	c.sweeping.Lock()
+	defer c.sweeping.Unlock()
+	return c.Restore.Return(ctx, job)
 }
 
 func (s *Trainer) startAsked() (asked bool) {

@@ -31,12 +31,16 @@ func (s *Trainer) Folder() cut.Folder {
 // Sweep deletes what is too old of the job's folder, and of no use.
 func (s *Trainer) Sweep(j lineage.Job, done *cut.Swept) { s.Folder().Sweep(j, s.named(), done) }
 
-// sweepNow deletes what is too old by what the log says now, of which a checkpoint that was kept
-// meanwhile is no part: from the chief's folder, and from the disk of every shard. What a shard has not
+// sweepNow deletes what is too old by what the log says now, of which a checkpoint that was kept, or
+// returned to, meanwhile is no part: from the chief's folder, and from the disk of every shard. What a shard has not
 // deleted is not said to be, so that the next sweep has it deleted.
 func (c *Chief) sweepNow(ctx context.Context) {
 	c.sweeping.Lock()
 	defer c.sweeping.Unlock()
+	if err := c.caughtUp(ctx); err != nil {
+		c.Log.Warn("no old checkpoints are deleted by facts that may be behind", "err", err)
+		return
+	}
 	c.swept.Told(c.job())
 	done := cut.Swept{Checkpoints: slices.Clone(c.swept.Checkpoints), Exports: slices.Clone(c.swept.Exports)}
 	c.Sweep(c.job(), &done)

@@ -39,36 +39,15 @@ func (c *Chief) handleRestore(ctx context.Context, payload []byte) ([]byte, erro
 	if err := role.DecodeJSON(payload, &body, `{"checkpoint":12,"reason":"the model diverged"}`); err != nil {
 		return nil, err
 	}
-	if err := c.caughtUp(ctx); err != nil {
+	reason := cmp.Or(body.Reason, "on command")
+	seq, err := c.returnTo(ctx, body.Checkpoint, reason)
+	if err != nil {
 		return nil, err
 	}
-	if err := c.restorable(ctx, body.Checkpoint); err != nil {
-		return nil, err
-	}
-	end, err := c.Trainer.Env.Bus.Deltas().Last(ctx)
-	if err != nil {
-		return nil, bus.Refuse(bus.CodeUnavailable, "find the end of the deltas: %v: nothing was done, ask again", err)
-	}
-	why := requests.Request{Reason: cmp.Or(body.Reason, "on command")}
-	var saved []int64
-	_, seqs, err := c.append(ctx, why, func(j lineage.Job) []*training.Event {
-		if saved = j.IDs(); !slices.Contains(saved, body.Checkpoint) {
-			return nil
-		}
-		return []*training.Event{{Body: &training.Event_JobRestored{JobRestored: &training.JobRestored{
-			Checkpoint: body.Checkpoint, Reason: why.Reason, Generation: c.Trainer.NextGeneration(), SyncSeq: end,
-		}}}}
-	})
-	if err != nil {
-		return nil, bus.Refuse(bus.CodeUnavailable, "return to checkpoint %d: %v: whether the job returns is not known, ask again", body.Checkpoint, err)
-	}
-	if len(seqs) == 0 {
-		return nil, bus.Refuse(bus.CodeNotFound, "checkpoint %d of job %s is not on disk: return to one of %v", body.Checkpoint, c.Trainer.Job, saved)
-	}
-	c.Trainer.Log.Warn("the job returns to a checkpoint", "checkpoint", body.Checkpoint, "reason", why.Reason, "seq", seqs[0])
-	answer := map[string]any{"checkpoint": body.Checkpoint, "seq": seqs[0]}
-	if err := c.Trainer.AwaitReturn(ctx, seqs[0]); err != nil {
-		return nil, bus.Refuse(bus.CodeUnavailable, "the job returns to checkpoint %d (event %d), and not all shards are there yet: look for their ready facts with restored %d", body.Checkpoint, seqs[0], seqs[0])
+	c.Trainer.Log.Warn("the job returns to a checkpoint", "checkpoint", body.Checkpoint, "reason", reason, "seq", seq)
+	answer := map[string]any{"checkpoint": body.Checkpoint, "seq": seq}
+	if err := c.Trainer.AwaitReturn(ctx, seq); err != nil {
+		return nil, bus.Refuse(bus.CodeUnavailable, "the job returns to checkpoint %d (event %d), and not all shards are there yet: look for their ready facts with restored %d", body.Checkpoint, seq, seq)
 	}
 	if made, ok := c.Export(ctx, fmt.Sprintf("returned to checkpoint %d", body.Checkpoint)); ok {
 		answer["export"] = made
@@ -76,22 +55,66 @@ func (c *Chief) handleRestore(ctx context.Context, payload []byte) ([]byte, erro
 	return json.Marshal(answer)
 }
 
-// restorable refuses a checkpoint of which a shard says that its part is damaged. A shard that says nothing
-// is away, which may be why the job is to return.
+// returnTo appends that the job returns to a checkpoint, at that sequence. No checkpoint is deleted meanwhile, and what
+// is deleted later leaves this one alone.
+func (c *Chief) returnTo(ctx context.Context, id int64, reason string) (seq uint64, err error) {
+	c.sweeping.Lock()
+	defer c.sweeping.Unlock()
+	if err := c.caughtUp(ctx); err != nil {
+		return 0, err
+	}
+	if err := c.restorable(ctx, id); err != nil {
+		return 0, err
+	}
+	end, err := c.Trainer.Env.Bus.Deltas().Last(ctx)
+	if err != nil {
+		return 0, bus.Refuse(bus.CodeUnavailable, "find the end of the deltas: %v: nothing was done, ask again", err)
+	}
+	_, seqs, err := c.append(ctx, requests.Request{Reason: reason}, func(j lineage.Job) []*training.Event {
+		if j.Checkpoint(id) == nil {
+			return nil
+		}
+		return []*training.Event{{Body: &training.Event_JobRestored{JobRestored: &training.JobRestored{
+			Checkpoint: id, Reason: reason, Generation: c.Trainer.NextGeneration(), SyncSeq: end,
+		}}}}
+	})
+	if err != nil {
+		return 0, bus.Refuse(bus.CodeUnavailable, "return to checkpoint %d: %v: whether the job returns is not known, ask again", id, err)
+	}
+	if len(seqs) == 0 {
+		return 0, c.notOnDisk(id)
+	}
+	return seqs[0], nil
+}
+
+// restorable refuses a checkpoint that is deleted, or of which a shard says that its part is damaged. A shard that says
+// nothing is away, which may be why the job is to return. The caller holds sweeping.
 func (c *Chief) restorable(ctx context.Context, id int64) error {
 	saved := c.job().Checkpoint(id)
 	if saved == nil {
 		return nil // the fact's append says so
 	}
+	if slices.Contains(c.swept.Checkpoints, id) {
+		return c.notOnDisk(id)
+	}
 	shards := c.cutJob()
 	err := shards.Holds(ctx, saved)
 	if errors.Is(err, cut.ErrDamaged) {
-		return bus.Refuse(bus.CodeConflict, "job %s cannot return to checkpoint %d: %v: return to one of %v, or bring the part back", c.Trainer.Job, id, err, c.job().IDs())
+		return bus.Refuse(bus.CodeConflict, "job %s cannot return to checkpoint %d: %v: return to one of %v, or bring the part back", c.Trainer.Job, id, err, c.there())
 	}
 	if err != nil {
 		c.Trainer.Log.Warn("not every shard says whether it has the checkpoint that the job returns to", "checkpoint", id, "err", err)
 	}
 	return nil
+}
+
+func (c *Chief) notOnDisk(id int64) error {
+	return bus.Refuse(bus.CodeNotFound, "checkpoint %d of job %s is not on disk: return to one of %v", id, c.Trainer.Job, c.there())
+}
+
+// there are the checkpoints that are not deleted, those of which no fact says so yet included. The caller holds sweeping.
+func (c *Chief) there() []int64 {
+	return slices.DeleteFunc(c.job().IDs(), func(id int64) bool { return slices.Contains(c.swept.Checkpoints, id) })
 }
 
 // Export has the chief make a checkpoint with an export, unless ctx ends before.

@@ -90,7 +90,7 @@ type Trainer struct {
 
 	parked uint64 // last request parked
 
-	sweeping sync.Mutex // held while old checkpoints are deleted, and while one is to be kept
+	sweeping sync.Mutex // held while old checkpoints are deleted, and while one is to be kept or returned to
 }
 
 // Lead is the job's chief while this trainer holds the chief's lease, again and again until
