@@ -141,6 +141,9 @@ func TestNoReturnToWhatIsBeingDeleted(t *testing.T) {
 	if _, err := w.restore(`{"checkpoint":1}`); !errors.As(err, &refused) || refused.Code != bus.CodeNotFound {
 		t.Errorf("the return to one that the next fact says is gone: %v", err)
 	}
+	if got, err := w.keep("keep", 1); !errors.As(err, &refused) || refused.Code != bus.CodeNotFound {
+		t.Errorf("one that the next fact says is gone is kept: %+v, %v", got, err)
+	}
 	if j := w.until("a view", func(lineage.Job) bool { return true }); j.Restored.Seq != 0 || len(j.Kept) != 0 {
 		t.Errorf("the refusals left facts: %+v, %v", j.Restored, j.Kept)
 	}

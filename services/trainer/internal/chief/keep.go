@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/monolith-go/monolith/bus"
@@ -69,7 +70,8 @@ func (c *Chief) handleKeep(ctx context.Context, payload []byte) ([]byte, error) 
 	})
 }
 
-// onDisk refuses a checkpoint of which not every shard says that it has its part.
+// onDisk refuses a checkpoint of which not every shard says that it has its part, and one that was deleted, also where
+// somebody has brought it back: the next checkpoint says that it is gone. The caller holds sweeping.
 func (c *Chief) onDisk(ctx context.Context, id int64) error {
 	ctx, cancel := context.WithTimeout(ctx, CommandPatience)
 	defer cancel()
@@ -77,7 +79,7 @@ func (c *Chief) onDisk(ctx context.Context, id int64) error {
 		return err
 	}
 	saved := c.job().Checkpoint(id)
-	if saved.GetDir() != c.Dir {
+	if saved.GetDir() != c.Dir || slices.Contains(c.swept.Checkpoints, id) {
 		return c.noCheckpoint(id)
 	}
 	shards := c.cutJob()
