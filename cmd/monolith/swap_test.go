@@ -35,11 +35,11 @@ func TestBenchSwap(t *testing.T) {
 	}
 	t.Setenv(binaryEnv, "1") // the children of this process are monolith
 	r := bench.Runner{}
-	got, err := r.Run(t.Context(), []bench.Benchmark{serving.SwapRipple([]serving.SwapCase{{Rows: 4000, Dim: 8, Changed: 0.05, LoadRate: 1 << 20, Quiet: 200 * time.Millisecond, Rounds: 2}})})
+	got, err := r.Run(t.Context(), []bench.Benchmark{serving.SwapRipple([]serving.SwapCase{{Rows: 4000, Dim: 8, Changed: 0.05, Rate: 100, LoadRate: 1 << 20, Quiet: 200 * time.Millisecond, Rounds: 2}})})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 3 || !strings.HasSuffix(got[2].Name, " memory") {
+	if len(got) < 3 || !strings.HasSuffix(got[2].Name, " memory") { // those of a Triton that is installed come behind
 		t.Errorf("%+v", got)
 	}
 }
