@@ -9,6 +9,8 @@ import (
 	"io/fs"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/monolith-go/monolith/internal/durable"
 )
 
 // Copying says how files are copied. The zero value is how the original copies by default.
@@ -164,7 +166,7 @@ func once(ctx context.Context, src, dst FileSystem, from, to string, keep bool) 
 	if err != nil {
 		return err
 	}
-	n, err := io.Copy(out, untilDone{ctx, in})
+	n, err := io.Copy(out, durable.UntilDone(ctx, in))
 	if err = errors.Join(err, out.Close()); err == nil && n != info.Size() {
 		err = fmt.Errorf("it changed meanwhile: %d bytes where there were %d", n, info.Size())
 	}
@@ -175,17 +177,4 @@ func once(ctx context.Context, src, dst FileSystem, from, to string, keep bool) 
 		return errors.Join(err, dst.RemoveAll(tmp))
 	}
 	return nil
-}
-
-// untilDone ends a long copy when its context does.
-type untilDone struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (u untilDone) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return u.r.Read(p)
 }

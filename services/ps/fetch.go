@@ -57,7 +57,7 @@ func (s *Server) sources(path string) (all []peer.Source) {
 // whose name tells the content, so that a fetch that was stopped goes on where it was; that takes the part's
 // place once every byte is verified. One fetch of a part into a folder runs at a time; one that had to wait takes
 // what the one before it brought.
-func (s *Server) fetchPart(ctx context.Context, dir string, f *training.ShardFile) error {
+func (s *Server) fetchPart(ctx context.Context, dir string, f *training.ShardFile) (err error) {
 	if err := peer.CheckPart(f.GetPath()); err != nil {
 		return err
 	}
@@ -82,11 +82,11 @@ func (s *Server) fetchPart(ctx context.Context, dir string, f *training.ShardFil
 	}
 	place := filepath.FromSlash(f.GetPath())
 	mark := filepath.Join(filepath.Dir(place), ".part-"+filepath.Base(place))
-	unlock, err := lock(ctx, filepath.Join(s.cfg.Dir, mark+".lock"))
+	unlock, err := durable.Lock(ctx, filepath.Join(s.cfg.Dir, mark+".lock"))
 	if err != nil {
 		return fmt.Errorf("wait for another fetch of %s: %w", f.GetPath(), err)
 	}
-	defer unlock()
+	defer func() { err = errors.Join(err, unlock()) }()
 	if wrong, err := s.compare(ctx, place, f.GetHash()); err != nil || wrong == nil { // another fetch has brought it
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/events/transfer"
+	"github.com/monolith-go/monolith/internal/durable"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
 	"github.com/monolith-go/monolith/services/internal/peer"
@@ -230,7 +231,7 @@ func TestAFetchWaitsForAnother(t *testing.T) {
 	f := c.GetShards()[0]
 	w.otherHost("a", away)
 	shards[0].awaitSources(1)
-	unlock, err := lock(soon(t), filepath.Join(w.dir, filepath.Dir(f.GetPath()), ".part-ps_0.lock"))
+	unlock, err := durable.Lock(soon(t), filepath.Join(w.dir, filepath.Dir(f.GetPath()), ".part-ps_0.lock"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +240,9 @@ func TestAFetchWaitsForAnother(t *testing.T) {
 	if err := shards[0].fetchPart(ctx, w.dir, f); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "another fetch") {
 		t.Errorf("beside a fetch that takes its time: %v", err)
 	}
-	unlock()
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
 	if err := shards[0].fetchPart(soon(t), w.dir, f); err != nil {
 		t.Errorf("after it: %v", err)
 	}

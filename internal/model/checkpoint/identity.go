@@ -12,6 +12,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/monolith-go/monolith/internal/durable"
 )
 
 // Identity tells what was written into a folder: the SHA-256 of its manifest, which holds a
@@ -103,21 +105,8 @@ func FileSum(ctx context.Context, dir fs.FS, name string) (uint32, error) {
 	}
 	defer f.Close()
 	h := crc32.New(castagnoli)
-	if _, err := io.Copy(h, untilDone{ctx, f}); err != nil {
+	if _, err := io.Copy(h, durable.UntilDone(ctx, f)); err != nil {
 		return 0, fmt.Errorf("read %s: %w", name, err)
 	}
 	return h.Sum32(), nil
-}
-
-// untilDone ends a long read when its context does.
-type untilDone struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (u untilDone) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return u.r.Read(p)
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"path/filepath"
 
+	"github.com/monolith-go/monolith/internal/durable"
 	"github.com/monolith-go/monolith/kernels/table"
 )
 
@@ -45,7 +46,7 @@ func InspectIn(ctx context.Context, base, path string, deep bool) (f Found, err 
 		}
 		return f, nil
 	}
-	d.through = func(r io.Reader) io.Reader { return untilDone{ctx, r} }
+	d.through = func(r io.Reader) io.Reader { return durable.UntilDone(ctx, r) }
 	_, err = d.stream(func(*Shard) error { return nil }, func(_ *TableInfo, rows []table.Row) error {
 		f.Rows += uint64(len(rows))
 		return nil

@@ -182,7 +182,7 @@ func copyFile(ctx context.Context, src, dst *os.Root, name string) (size uint64,
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	n, err := io.Copy(out, untilDone{ctx, in})
+	n, err := io.Copy(out, durable.UntilDone(ctx, in))
 	if err != nil {
 		return 0, fmt.Errorf("copy %s: %w", in.Name(), err)
 	}
@@ -190,19 +190,6 @@ func copyFile(ctx context.Context, src, dst *os.Root, name string) (size uint64,
 		return 0, fmt.Errorf("%s changed while it was copied: %d bytes where there were %d", in.Name(), n, info.Size())
 	}
 	return uint64(n), out.Sync()
-}
-
-// untilDone ends a long copy when its context does.
-type untilDone struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (u untilDone) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return u.r.Read(p)
 }
 
 // MakeDirs is MkdirAll, with every new name on disk before it returns.

@@ -9,9 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/gofrs/flock"
+	"github.com/monolith-go/monolith/internal/durable"
 )
 
 // A download of version V of model M lies in the folder M@V, and is whole once the file M@V.write.done lies beside
@@ -73,35 +72,11 @@ func (m *Manager) download(version int64) string {
 // reading keeps the download of a version until done is called. Several agents of a host may read it:
 // the last takes the file away.
 func (m *Manager) reading(ctx context.Context, version int64) (done func() error, err error) {
-	path := filepath.Join(m.cfg.Source, m.cfg.Model+"@"+strconv.FormatInt(version, 10)+readLock)
-	for {
-		lock := flock.New(path)
-		if _, err := lock.TryRLockContext(ctx, 10*time.Millisecond); err != nil {
-			return nil, fmt.Errorf("the lock of those who read it: %w; agents need to write to %s", err, m.cfg.Source)
-		}
-		switch there, err := inPlace(lock); {
-		case err != nil:
-			return nil, errors.Join(err, lock.Close())
-		case !there: // it was taken away meanwhile
-			_ = lock.Close()
-			continue
-		}
-		return func() error { return errors.Join(lock.Close(), drop(path)) }, nil
-	}
-}
-
-// inPlace tells whether the file that lock holds is the one that lies at its path. It may have been removed, and
-// made anew by another agent, between its opening and its locking.
-func inPlace(lock *flock.Flock) (bool, error) {
-	held, err := lock.Stat()
+	done, err = durable.RLock(ctx, filepath.Join(m.cfg.Source, m.cfg.Model+"@"+strconv.FormatInt(version, 10)+readLock))
 	if err != nil {
-		return false, err
+		return nil, fmt.Errorf("the lock of those who read it: %w; agents need to write to %s", err, m.cfg.Source)
 	}
-	at, err := os.Stat(lock.Path())
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil && os.SameFile(held, at), err
+	return done, nil
 }
 
 // clearLocks takes away the read locks that agents left which were killed.
@@ -112,29 +87,8 @@ func (m *Manager) clearLocks() error {
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), m.cfg.Model+"@") && strings.HasSuffix(e.Name(), readLock) {
-			err = errors.Join(err, drop(filepath.Join(m.cfg.Source, e.Name())))
+			err = errors.Join(err, durable.Unlock(filepath.Join(m.cfg.Source, e.Name())))
 		}
 	}
 	return err
-}
-
-// drop removes a read lock unless somebody holds it.
-func drop(path string) error {
-	lock := flock.New(path, flock.SetFlag(os.O_RDONLY)) // where it is gone none is made
-	alone, err := lock.TryLock()
-	if err == nil && alone {
-		err = remove(lock)
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return errors.Join(err, lock.Close())
-}
-
-// remove takes away the file that lock holds alone, and no other that lies at its path by now.
-func remove(lock *flock.Flock) error {
-	if there, err := inPlace(lock); err != nil || !there {
-		return err
-	}
-	return os.Remove(lock.Path())
 }

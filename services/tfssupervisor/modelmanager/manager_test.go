@@ -357,33 +357,6 @@ func TestReadLocks(t *testing.T) {
 	}
 }
 
-// An agent that has locked a file which another has removed since leaves the lock that a third has put in its place.
-func TestAReadLockMadeAnewStays(t *testing.T) {
-	h := newHost(t)
-	path := filepath.Join(h.source, "m@1"+readLock)
-	h.write(path, "")
-	late := flock.New(path, flock.SetFlag(os.O_RDONLY))
-	if ok, err := late.TryLock(); err != nil || !ok {
-		t.Fatal(ok, err)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	done, err := h.manager(nil).reading(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(remove(late), late.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if left := h.locks(); !slices.Equal(left, []string{path}) {
-		t.Errorf("locks %v are left, want that of the reader", left)
-	}
-	if err := done(); err != nil || len(h.locks()) != 0 {
-		t.Errorf("locks %v are left, %v", h.locks(), err)
-	}
-}
-
 func TestOneManagerOfAFolder(t *testing.T) {
 	h := newHost(t)
 	release, err := h.manager(nil).open()
