@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,9 +14,8 @@ import (
 
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
-	"github.com/monolith-go/monolith/internal/model/tfrecord"
+	"github.com/monolith-go/monolith/internal/model/warmupfile"
 	"github.com/monolith-go/monolith/loadtest/scenario"
-	"github.com/monolith-go/monolith/services/trainer/warmup"
 )
 
 // What was asked of one version is asked of the next before it is AVAILABLE: the job's export has the
@@ -49,7 +47,7 @@ func TestWarmUpByRequests(t *testing.T) {
 	w.load()
 	w.until("the next version to be warmed up", func() (bool, string) {
 		for line := range strings.Lines(w.log.String()) {
-			if strings.Contains(line, "warmed up") && strings.Contains(line, filepath.Join("entry", strconv.FormatInt(version, 10), filepath.FromSlash(warmup.FileName))) {
+			if strings.Contains(line, "warmed up") && strings.Contains(line, filepath.Join("entry", strconv.FormatInt(version, 10), filepath.FromSlash(warmupfile.Name))) {
 				return strings.Contains(line, "\"requests\":1,") || strings.Contains(line, "requests=1 "), line
 			}
 		}
@@ -83,18 +81,11 @@ func warmUpsIn(t *testing.T, dir string) (all []*apis.PredictRequest) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for r := tfrecord.NewReader(bytes.NewReader(e.Files[warmup.FileName]), 1<<20); ; {
-		record, err := r.Next()
-		if err == io.EOF {
-			return all
-		}
-		log := &apis.PredictionLog{}
-		if err == nil {
-			err = proto.Unmarshal(record, log)
-		}
+	for recorded, err := range warmupfile.Requests(bytes.NewReader(e.Files[warmupfile.Name])) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, log.GetPredictLog().GetRequest())
+		all = append(all, recorded.GetPredictLog().GetRequest())
 	}
+	return all
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/model/impression"
 	"github.com/monolith-go/monolith/internal/model/tfrecord"
+	"github.com/monolith-go/monolith/internal/model/warmupfile"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
@@ -42,18 +43,11 @@ func (w *world) warmUpFile(version int64) string {
 
 func (w *world) record(version int64, requests ...*apis.PredictRequest) {
 	w.t.Helper()
-	var file bytes.Buffer
-	out := tfrecord.NewWriter(&file)
-	for _, r := range requests {
-		b, err := proto.Marshal(&apis.PredictionLog{LogType: &apis.PredictionLog_PredictLog{PredictLog: &apis.PredictLog{Request: r}}})
-		if err == nil {
-			err = out.Write(b)
-		}
-		if err != nil {
-			w.t.Fatal(err)
-		}
+	file, err := warmupfile.Encode(requests)
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	if err := os.WriteFile(w.warmUpFile(version), file.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(w.warmUpFile(version), file, 0o600); err != nil {
 		w.t.Fatal(err)
 	}
 }

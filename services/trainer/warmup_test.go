@@ -11,6 +11,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/impression"
+	"github.com/monolith-go/monolith/internal/model/warmupfile"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/trainer/cut"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
@@ -30,7 +31,7 @@ func TestExportsTakeRequestsAlong(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(e.Files[warmup.FileName]) > 0
+		return len(e.Files[warmupfile.Name]) > 0
 	}
 	export := func() {
 		t.Helper()

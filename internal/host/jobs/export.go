@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/compat/tfgraph"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
+	"github.com/monolith-go/monolith/internal/model/warmupfile"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/vfs"
 	"github.com/monolith-go/monolith/kernels/table"
@@ -168,7 +169,7 @@ func (s *saved) export(ctx context.Context, out *Exported, warmUp []byte) error 
 		SyncSeq: math.MaxUint64, // followers of the deltas go on behind the least of the shards'
 		Files:   map[string][]byte{tfgraph.FileName: graph}}
 	if warmUp != nil {
-		entry.Files[warmup.FileName] = warmUp
+		entry.Files[warmupfile.Name] = warmUp
 	}
 	var bands []checkpoint.Band
 	for i, f := range s.checkpoint.GetShards() {

@@ -18,9 +18,9 @@ import (
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/tensorbundle"
 	"github.com/monolith-go/monolith/internal/model/tfrecord"
+	"github.com/monolith-go/monolith/internal/model/warmupfile"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/testenv/oracle"
-	"github.com/monolith-go/monolith/services/trainer/warmup"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
@@ -96,7 +96,7 @@ func TestExportForOthers(t *testing.T) {
 		t.Errorf("%v, %q, %d, %v", subs, ckpt, version, err)
 	}
 	e, err := checkpoint.ReadEntry(filepath.Join(x.Dir, "entry", "1700000000"))
-	if err != nil || !bytes.Equal(e.Files[warmup.FileName], requests.Bytes()) || e.Spec.GetTables()[0].GetCompressor().GetFp16() == nil || e.Spec.GetTables()[1].GetCompressor().GetFixedR8().GetR() != 2 {
+	if err != nil || !bytes.Equal(e.Files[warmupfile.Name], requests.Bytes()) || e.Spec.GetTables()[0].GetCompressor().GetFp16() == nil || e.Spec.GetTables()[1].GetCompressor().GetFixedR8().GetR() != 2 {
 		t.Errorf("%+v, %v", e, err)
 	}
 	graph := filepath.Join(x.Dir, "entry", "1700000000", "saved_model.pb")
@@ -123,7 +123,7 @@ func TestExportForOthers(t *testing.T) {
 		`--compress "fp16" must be`:  {"--compress", "fp16"},
 		`"user=fixed_r8:-1" must be`: {"--compress", "user=fixed_r8:-1"},
 		"--compress film: model":     {"--compress", "film=fp16"},
-		"record 0 is no Prediction":  {"--warm-up", "torn"},
+		"record 0 is broken":         {"--warm-up", "torn"},
 		"--warm-up: open none":       {"--warm-up", "none"},
 		"0 requests: give 1 to 1000": {"--warm-up", os.DevNull},
 	} {

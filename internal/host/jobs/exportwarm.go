@@ -5,17 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/internal/model/tfrecord"
+	"github.com/monolith-go/monolith/internal/model/warmupfile"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/internal/vfs"
 	"github.com/monolith-go/monolith/services/trainer/warmup"
-
-	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
 
 const maxWarmUp = 16 << 20
@@ -54,19 +49,18 @@ func readWarmUp(ctx context.Context, path string) (*warmup.Sample, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--warm-up: %w", err)
 	}
-	for r, n := tfrecord.NewReader(bytes.NewReader(data), maxWarmUp), 0; ; n++ {
-		record, err := r.Next()
-		if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			if n == 0 || n > warmup.MaxRequests {
-				return nil, fmt.Errorf("--warm-up %s holds %d requests: give 1 to %d", path, n, warmup.MaxRequests)
-			}
-			return &warmup.Sample{File: data, Requests: n}, nil
-		}
-		if err == nil {
-			err = proto.Unmarshal(record, &apis.PredictionLog{})
+	n := 0
+	for _, err := range warmupfile.Requests(bytes.NewReader(data)) {
+		if errors.Is(err, warmupfile.ErrTooMany) {
+			return nil, fmt.Errorf("--warm-up %s holds more than %d requests: keep the first ones", path, warmupfile.MaxRequests)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("--warm-up %s: record %d is no PredictionLog: %w", path, n, err)
+			return nil, fmt.Errorf("--warm-up %s: %w", path, err)
 		}
+		n++
 	}
+	if n == 0 {
+		return nil, fmt.Errorf("--warm-up %s holds 0 requests: give 1 to %d", path, warmupfile.MaxRequests)
+	}
+	return &warmup.Sample{File: data, Requests: n}, nil
 }

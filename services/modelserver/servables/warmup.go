@@ -1,7 +1,6 @@
 package servables
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -14,9 +13,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
-	"github.com/monolith-go/monolith/internal/model/tfrecord"
+	"github.com/monolith-go/monolith/internal/model/warmupfile"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/services/modelserver/entry"
 
@@ -24,11 +22,8 @@ import (
 )
 
 const (
-	warmUpFile    = "assets.extra/tf_serving_warmup_requests" // in the folder of a version
-	maxWarmUps    = 1000                                      // requests in it
-	maxWarmUpSize = 16 << 20                                  // bytes of one: what a caller may send
-	warmUpTime    = time.Minute                               // after which the rest is left out
-	rowsPause     = 5 * time.Millisecond                      // between two looks for rows, at first
+	warmUpTime = time.Minute          // after which the rest is left out
+	rowsPause  = 5 * time.Millisecond // between two looks for rows, at first
 )
 
 // WarmUp answers a request that was recorded in the folder of a version, by a model that does not answer
@@ -40,7 +35,7 @@ type WarmUp func(ctx context.Context, m *entry.Model, folder string, recorded *a
 // left out: without its shards a version is AVAILABLE in the end, too.
 func (s *keeper) warmUp(ctx context.Context, m *entry.Model, at exportLocation) error {
 	folder := filepath.Join(at.basePath, strconv.FormatInt(at.number, 10))
-	path := filepath.Join(folder, filepath.FromSlash(warmUpFile))
+	path := filepath.Join(folder, filepath.FromSlash(warmupfile.Name))
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -49,7 +44,7 @@ func (s *keeper) warmUp(ctx context.Context, m *entry.Model, at exportLocation) 
 		return failed(fmt.Errorf("warm-up requests: %w", err))
 	}
 	defer f.Close()
-	if err := countWarmUps(f); err != nil {
+	if err := checkWarmUps(f); err != nil {
 		return failed(err)
 	}
 	within, cancel := context.WithTimeout(ctx, warmUpTime)
@@ -57,17 +52,9 @@ func (s *keeper) warmUp(ctx context.Context, m *entry.Model, at exportLocation) 
 	waiting, cancel := context.WithTimeout(within, s.WarmUpWait)
 	defer cancel()
 	began, n := time.Now(), 0
-	for r := tfrecord.NewReader(bufio.NewReader(f), maxWarmUpSize); ; n++ {
-		record, err := r.Next()
-		if err == io.EOF {
-			break
-		}
-		recorded := &apis.PredictionLog{}
-		if err == nil {
-			err = proto.Unmarshal(record, recorded)
-		}
+	for recorded, err := range warmupfile.Requests(f) {
 		if err != nil {
-			return &loadError{codes.DataLoss, fmt.Errorf("%s: record %d is no PredictionLog: %w", path, n, err)}
+			return &loadError{codes.DataLoss, fmt.Errorf("%s: %w", path, err)}
 		}
 		err = s.WarmUp(within, m, folder, recorded)
 		for pause := retry.New(rowsPause, 20*rowsPause); status.Code(err) == codes.Unavailable && pause.Wait(waiting) == nil; {
@@ -84,24 +71,22 @@ func (s *keeper) warmUp(ctx context.Context, m *entry.Model, at exportLocation) 
 		default:
 			return &loadError{status.Code(err), fmt.Errorf("%s: record %d: %s; mend the file, leave it out, or start with --enable-model-warmup=false", path, n, status.Convert(err).Message())}
 		}
+		n++
 	}
 	s.Log.Info("warmed up", "file", path, "requests", n, "took", time.Since(began))
 	return nil
 }
 
-// countWarmUps refuses a file that is broken or too long before anything of it is replayed.
-func countWarmUps(f *os.File) error {
-	r := tfrecord.NewReader(bufio.NewReader(f), maxWarmUpSize)
-	for n := 0; ; n++ {
-		_, err := r.Next()
+// checkWarmUps refuses a file that is broken or too long before anything of it is replayed.
+func checkWarmUps(f *os.File) error {
+	for _, err := range warmupfile.Requests(f) {
 		switch {
-		case err == io.EOF:
-			_, err = f.Seek(0, io.SeekStart)
-			return err
+		case errors.Is(err, warmupfile.ErrTooMany):
+			return &loadError{codes.InvalidArgument, fmt.Errorf("%s: Number of warmup records exceeds the maximum (%d) supported; keep the first ones", f.Name(), warmupfile.MaxRequests)}
 		case err != nil:
-			return &loadError{codes.DataLoss, fmt.Errorf("%s: record %d is broken: %w", f.Name(), n, err)}
-		case n == maxWarmUps:
-			return &loadError{codes.InvalidArgument, fmt.Errorf("%s: Number of warmup records exceeds the maximum (%d) supported; keep the first ones", f.Name(), maxWarmUps)}
+			return &loadError{codes.DataLoss, fmt.Errorf("%s: %w", f.Name(), err)}
 		}
 	}
+	_, err := f.Seek(0, io.SeekStart)
+	return err
 }

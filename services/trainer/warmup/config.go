@@ -8,11 +8,12 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/model/impression"
+	"github.com/monolith-go/monolith/internal/model/warmupfile"
 )
 
 // Config says how many requests are taken along, and from where.
 type Config struct {
-	// Requests is how many, at most MaxRequests. Default 0: none.
+	// Requests is how many, at most warmupfile.MaxRequests. Default 0: none.
 	Requests int
 	// Topic is where model servers write what they answered. Default predictions, and <bzid>.predictions
 	// outside of the namespace demo.
@@ -27,8 +28,8 @@ func (c *Config) Register(fs *pflag.FlagSet, usage string) {
 
 // Validate complains about what no topic is looked at for.
 func (c *Config) Validate() error {
-	if c.Requests < 0 || c.Requests > MaxRequests {
-		return fmt.Errorf("warm-up-requests must be 0 to %d, not %d: a model server replays no more", MaxRequests, c.Requests)
+	if c.Requests < 0 || c.Requests > warmupfile.MaxRequests {
+		return fmt.Errorf("warm-up-requests must be 0 to %d, not %d: a model server replays no more", warmupfile.MaxRequests, c.Requests)
 	}
 	if c.Topic == "" {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/impression"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/warmupfile"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 )
 
@@ -181,7 +182,7 @@ func TestSample(t *testing.T) {
 		row.Inputs["country"] = slices.Repeat(impression.IDs{hash(long)}, 800)
 		note("large", int64(i), row)
 	}
-	s, err := a.sample(MaxRequests)
+	s, err := a.sample(warmupfile.MaxRequests)
 	if err != nil || len(s.File) > maxFile+1<<20 || s.Requests < 20 || s.Requests > 60 {
 		t.Errorf("%d requests of %d bytes, %v", s.Requests, len(s.File), err)
 	}

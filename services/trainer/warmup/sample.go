@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/internal/model/impression"
+	"github.com/monolith-go/monolith/internal/model/warmupfile"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
@@ -40,7 +41,7 @@ func (a *answers) sample(n int) (*Sample, error) {
 	slices.Reverse(requests)
 	s.Requests = len(requests)
 	var err error
-	s.File, err = encode(requests)
+	s.File, err = warmupfile.Encode(requests)
 	return s, err
 }
 

@@ -5,27 +5,17 @@
 package warmup
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/impression"
-	"github.com/monolith-go/monolith/internal/model/tfrecord"
-
-	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
 
 const (
-	// FileName is where an entry's version has its requests.
-	FileName = "assets.extra/tf_serving_warmup_requests"
-	// MaxRequests is how many a model server replays.
-	MaxRequests = 1000
 	// Default is how many an export takes along.
 	Default = 100
 
@@ -101,23 +91,6 @@ func (s Source) read(ctx context.Context, a *answers) error {
 		}
 	}
 	return nil
-}
-
-// encode is the file of requests.
-func encode(requests []*apis.PredictRequest) ([]byte, error) {
-	var file bytes.Buffer
-	w := tfrecord.NewWriter(&file)
-	for _, r := range requests {
-		record, err := proto.MarshalOptions{Deterministic: true}.Marshal(&apis.PredictionLog{
-			LogType: &apis.PredictionLog_PredictLog{PredictLog: &apis.PredictLog{Request: r}}})
-		if err == nil {
-			err = w.Write(record)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return file.Bytes(), nil
 }
 
 // answer is one that a server gave: clients may use a request's id again.

@@ -5,15 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/model/impression"
-	"github.com/monolith-go/monolith/internal/model/tfrecord"
+	"github.com/monolith-go/monolith/internal/model/warmupfile"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 )
@@ -21,20 +18,13 @@ import (
 // requestsIn reads a file as a model server does.
 func requestsIn(t *testing.T, file []byte) (all []*apis.PredictRequest) {
 	t.Helper()
-	for r := tfrecord.NewReader(bytes.NewReader(file), 16<<20); ; {
-		record, err := r.Next()
-		if err == io.EOF {
-			return all
-		}
-		log := &apis.PredictionLog{}
-		if err == nil {
-			err = proto.Unmarshal(record, log)
-		}
+	for recorded, err := range warmupfile.Requests(bytes.NewReader(file)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, log.GetPredictLog().GetRequest())
+		all = append(all, recorded.GetPredictLog().GetRequest())
 	}
+	return all
 }
 
 func topic(t *testing.T, partitions int32, records ...kafka.Record) (Source, *kafka.Writer) {
@@ -89,7 +79,7 @@ func TestNewest(t *testing.T) {
 			t.Errorf("request %d is of user %v", i, user)
 		}
 	}
-	s.Requests = MaxRequests
+	s.Requests = warmupfile.MaxRequests
 	if got, err = s.Newest(t.Context(), spec()); err != nil || got.Requests != 40 {
 		t.Errorf("of all: %+v, %v", got, err)
 	}
@@ -109,7 +99,7 @@ func TestNewestIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.Requests = MaxRequests
+	s.Requests = warmupfile.MaxRequests
 	got, err := s.Newest(t.Context(), spec())
 	if err != nil || got.Requests != maxRead/700_500 {
 		t.Errorf("%d requests, %v", got.Requests, err)
@@ -139,7 +129,7 @@ func TestNothingToTake(t *testing.T) {
 	if some.Source("demo", nil, nil) != nil || some.Source("b", s.Brokers, nil).Topic != "b."+impression.Topic {
 		t.Error("no brokers, or another namespace")
 	}
-	for _, c := range []Config{{Requests: -1}, {Requests: MaxRequests + 1}, {Topic: "a b"}} {
+	for _, c := range []Config{{Requests: -1}, {Requests: warmupfile.MaxRequests + 1}, {Topic: "a b"}} {
 		if c.Validate() == nil {
 			t.Errorf("%+v is taken", c)
 		}

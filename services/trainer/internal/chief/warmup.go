@@ -6,7 +6,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
-	"github.com/monolith-go/monolith/services/trainer/warmup"
+	"github.com/monolith-go/monolith/internal/model/warmupfile"
 )
 
 // warmUp are the requests that an export takes along, as a file of its entry. An export that cannot have
@@ -29,5 +29,5 @@ func (s *Trainer) warmUp(ctx context.Context, spec *model.ModelSpec) map[string]
 	if sample.Requests == 0 {
 		return nil
 	}
-	return map[string][]byte{warmup.FileName: sample.File}
+	return map[string][]byte{warmupfile.Name: sample.File}
 }
