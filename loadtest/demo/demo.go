@@ -11,7 +11,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -183,8 +182,4 @@ func (d *driver) publish(r *report.Report, stdout io.Writer) error {
 	}
 	_, err := fmt.Fprintf(stdout, "\nThe page: %s\n", filepath.Join(d.cfg.report, "report.html"))
 	return err
-}
-
-func machine() string {
-	return fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
 }

@@ -79,7 +79,7 @@ func (d *driver) run(ctx context.Context) (_ *report.Report, err error) {
 	d.report.Run = report.Run{Started: time.Now().UTC(), Data: d.source.name, Rate: report.Figure(d.cfg.Rate), BZID: s.Config.Logs.BZID, Job: host.JobName,
 		Model: d.spec.GetName(), FrozenModel: d.frozen, Topic: s.Config.Topics.Ratings, Stream: d.source.name, Partitions: int32(s.Config.Partitions),
 		Trainers: s.Config.Trainers, Shards: s.Config.Shards, ServeShards: s.Config.Shards, Replicas: s.Config.Replicas,
-		SyncMs: report.Figure(float64(s.Config.Sync) / float64(time.Millisecond)), Machine: machine()}
+		SyncMs: report.Figure(float64(s.Config.Sync) / float64(time.Millisecond)), Machine: report.Machine()}
 	d.ui.say("first prediction after %.1fs", float64(d.report.FirstPredictionSeconds))
 
 	resumed, err := d.stream(ctx, addr)

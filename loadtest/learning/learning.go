@@ -13,7 +13,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -55,7 +54,7 @@ type Result struct {
 // Run measures all that it can.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	start := time.Now()
-	res := &Result{Started: start.UTC(), Machine: machine(), Load: load(), Seeds: cfg.Seeds}
+	res := &Result{Started: start.UTC(), Machine: report.Machine(), Load: load(), Seeds: cfg.Seeds}
 	var err error
 	cfg.Say("synchronisation: %d audiences of %d ratings", cfg.Seeds, cfg.Simulated)
 	if res.Sync, err = Sync(ctx, cfg.Seeds, cfg.Simulated); err != nil {
@@ -117,11 +116,6 @@ func parsed(text []byte, seed uint64) (*model.ModelSpec, error) {
 	}
 	spec.Seed = seed
 	return modelspec.Normalize(spec), nil
-}
-
-// machine is where it is measured.
-func machine() string {
-	return fmt.Sprintf("%s/%s, %d cores", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
 }
 
 // load is how many threads wanted a processor in the last minute; unknown where no kernel says.

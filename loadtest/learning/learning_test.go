@@ -121,6 +121,22 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// The script learns by the rates that the model declares; what it does not know is refused.
+func TestTheScriptsRule(t *testing.T) {
+	spec, err := ready("deepfm", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.GetDenseOptimizer().GetAdagrad().LearningRate = denseRate
+	if got, err := ruleOf(spec); err != nil || got != (rule{Dim: 17, Rows: 0.05, Dense: denseRate, Accumulator: 0.1}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	spec.GetTables()[1].GetSegments()[1].GetOptimizer().GetAdagrad().WeightDecay = 0.1
+	if _, err := ruleOf(spec); err == nil || !strings.Contains(err.Error(), `table "movie"`) {
+		t.Errorf("another rule: %v", err)
+	}
+}
+
 func TestEstimate(t *testing.T) {
 	if e := estimate([]float64{1, 2, 3}); e.Mean != 2 || math.Abs(e.Half-4.303/math.Sqrt(3)) > 1e-9 {
 		t.Errorf("%+v", e)

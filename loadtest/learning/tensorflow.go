@@ -15,6 +15,9 @@ import (
 	"strconv"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/eval"
 	"github.com/monolith-go/monolith/loadtest/rating"
 	"github.com/monolith-go/monolith/loadtest/replay"
@@ -68,7 +71,11 @@ func TensorFlow(ctx context.Context, python string, recs []rating.Record) (*Tens
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := writeJob(dir, l, recs); err != nil {
+	by, err := ruleOf(spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeJob(dir, by, l, recs); err != nil {
 		return nil, err
 	}
 	res := &TensorFlowResult{Batch: batch, Ratings: len(recs), Window: window}
@@ -159,20 +166,46 @@ func learnThere(ctx context.Context, python, dir string, res *TensorFlowResult) 
 	return p, errors.Join(err1, err2)
 }
 
+// rule is how the script learns.
+type rule struct {
+	Dim         uint32  `json:"dim"` // of a row
+	Rows        float32 `json:"rows_rate"`
+	Dense       float32 `json:"dense_rate"`
+	Accumulator float32 `json:"initial_accumulator"`
+}
+
+// ruleOf is what a model declares. The script knows Adagrad alone, and one rule for all rows.
+func ruleOf(spec *model.ModelSpec) (r rule, err error) {
+	dense := spec.GetDenseOptimizer().GetAdagrad()
+	r = rule{Dim: spec.GetTables()[0].GetDim(), Dense: dense.GetLearningRate(), Accumulator: dense.GetInitialAccumulatorValue()}
+	plain := func(a *model.Adagrad, rate float32) bool {
+		return proto.Equal(a, &model.Adagrad{LearningRate: rate, InitialAccumulatorValue: r.Accumulator})
+	}
+	for _, t := range spec.GetTables() {
+		for _, s := range t.GetSegments() {
+			rows := s.GetOptimizer().GetAdagrad()
+			if r.Rows == 0 {
+				r.Rows = rows.GetLearningRate()
+			}
+			if t.GetDim() != r.Dim || !plain(dense, r.Dense) || !plain(rows, r.Rows) {
+				return r, fmt.Errorf("table %q: TensorFlow's part learns rows of one width by one plain Adagrad, with the accumulators of the dense variables", t.GetName())
+			}
+		}
+	}
+	return r, nil
+}
+
 // writeJob writes what the script reads.
-func writeJob(dir string, l *replay.Learner, recs []rating.Record) error {
+func writeJob(dir string, by rule, l *replay.Learner, recs []rating.Record) error {
 	type variable struct {
 		File  string   `json:"file"`
 		Shape []uint32 `json:"shape"`
 	}
 	job := struct {
-		Batch       int        `json:"batch"`
-		Dim         int        `json:"dim"`
-		Rows        float32    `json:"rows_rate"`
-		Dense       float32    `json:"dense_rate"`
-		Accumulator float32    `json:"initial_accumulator"`
-		Variables   []variable `json:"variables"`
-	}{Batch: batch, Dim: 17, Rows: 0.05, Dense: denseRate, Accumulator: 0.1} // as the model's
+		rule
+		Batch     int        `json:"batch"`
+		Variables []variable `json:"variables"`
+	}{rule: by, Batch: batch}
 	var errs []error
 	write := func(name string, v any) {
 		data, err := binary.Append(nil, binary.LittleEndian, v)

@@ -45,25 +45,19 @@ var PredictCases = []PredictCase{
 // the entry and its serving shards, against a gRPC method that answers the same
 // request bytes with the same response bytes and looks at neither; then calls that fall due by the clock.
 func Predict(start Start, cases []PredictCase, open []OpenCase) bench.Benchmark {
-	return bench.Benchmark{Name: "predict", About: "TensorFlow Serving's Predict through entry and shards, against a bare gRPC echo of the same bytes", Run: func(ctx context.Context, r *bench.Runner) (err error) {
-		c, err := startLearnt(ctx, start)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, c.Close()) }()
-		for _, pc := range cases {
-			if err := predictCase(ctx, r, c, pc); err != nil {
-				return err
-			}
-		}
-		for _, oc := range open {
-			if err := openCase(ctx, r, c, oc); err != nil {
-				return err
-			}
-		}
-		return nil
-	}}
+	var all []predictRun
+	for _, pc := range cases {
+		all = append(all, func(ctx context.Context, r *bench.Runner, c Cluster) error { return predictCase(ctx, r, c, pc) })
+	}
+	for _, oc := range open {
+		all = append(all, func(ctx context.Context, r *bench.Runner, c Cluster) error { return openCase(ctx, r, c, oc) })
+	}
+	return bench.Benchmark{Name: "predict", About: "TensorFlow Serving's Predict through entry and shards, against a bare gRPC echo of the same bytes",
+		Run: eachLearnt(start, all, func(ctx context.Context, r *bench.Runner, c Cluster, run predictRun) error { return run(ctx, r, c) })}
 }
+
+// predictRun is a case of either kind.
+type predictRun func(context.Context, *bench.Runner, Cluster) error
 
 // startLearnt starts a cluster that serves what so many ratings taught.
 func startLearnt(ctx context.Context, start Start) (Cluster, error) {

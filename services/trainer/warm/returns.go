@@ -30,10 +30,7 @@ func (c *Config) Return(ctx context.Context, j Job) (seq uint64, err error) {
 	var refused error
 	seqs, err := j.Append(ctx, func(now lineage.Job) []*training.Event {
 		refused = nil
-		var saved []int64
-		for _, x := range now.Checkpoints {
-			saved = append(saved, x.V.GetId())
-		}
+		saved := now.IDs()
 		switch {
 		case slices.Contains(now.Returned, id):
 			return nil
