@@ -1,10 +1,7 @@
 package replicaregistry_test
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
-	"io"
 	"os/exec"
 	"strings"
 	"testing"
@@ -18,50 +15,6 @@ import (
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
 
-// foreignAgent is a program that knows only the ensemble; it is told lines and says
-// JSON.
-type foreignAgent struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	in  io.Writer
-	out *bufio.Scanner
-}
-
-func startAgent(t *testing.T, cmd *exec.Cmd) *foreignAgent {
-	t.Helper()
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = t.Output()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return &foreignAgent{t, cmd, in, bufio.NewScanner(out)}
-}
-
-func (a *foreignAgent) tell(line string) {
-	a.t.Helper()
-	if _, err := fmt.Fprintln(a.in, line); err != nil {
-		a.t.Fatal(err)
-	}
-}
-
-func (a *foreignAgent) says() (said map[string]any) {
-	a.t.Helper()
-	if !a.out.Scan() {
-		a.t.Fatalf("kazoo has ended: %v", a.cmd.Wait())
-	}
-	if err := json.Unmarshal(a.out.Bytes(), &said); err != nil {
-		a.t.Fatal(err)
-	}
-	return said
-}
-
 // kazoo, as Monolith's agents use it, lives in the real ensemble: what it writes are
 // facts here, its ephemerals, its lock and its candidacy are here as long as there, our
 // watchers see them, and its own watches see what is written here.
@@ -74,8 +27,9 @@ func TestOracleKazooAgent(t *testing.T) {
 	s := startMirrored(t, b, ensemble.Addr, nil)
 	here, there := session(t, s.ZKAddr()), session(t, ensemble.Addr)
 	put(t, here, "/test/service", "", 0)
-	agent := startAgent(t, exec.CommandContext(t.Context(), python, "testdata/kazoo_agent.py", ensemble.Addr))
-	made := agent.says()
+	cmd := exec.CommandContext(t.Context(), python, "testdata/kazoo_agent.py", ensemble.Addr) // it knows only the ensemble
+	agent := oracle.Run(t, cmd)
+	made := agent.Next(t)
 	if diff := cmp.Diff([]any{map[string]any{"data": "one"}, map[string]any{"children": []any{"config"}}}, made["first"]); diff != "" {
 		t.Errorf("its watches begin with (-want +got):\n%s", diff)
 	}
@@ -97,26 +51,26 @@ func TestOracleKazooAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, here, "/test/kazoo/job", "", 0)
-	if diff := cmp.Diff(map[string]any{"data": "two", "children": []any{"config", "job"}}, agent.says()); diff != "" {
+	if diff := cmp.Diff(map[string]any{"data": "two", "children": []any{"config", "job"}}, agent.Next(t)); diff != "" {
 		t.Errorf("its watches hear (-want +got):\n%s", diff)
 	}
 
 	// What it writes wakes ours.
-	agent.tell("unload")
+	agent.Say(t, "unload")
 	if e := <-changed; e.Type != zk.EventNodeDataChanged || e.Path != node {
 		t.Errorf("our watch says %+v", e)
 	}
 	replicasSeen(t, b, "it unloads", func(l string) bool { return strings.Contains(l, `"key":"m1/ps:1/7","state":"UNLOADING"`) })
 
-	agent.holds(here, made["session"])
+	agentHolds(t, agent, here, made["session"])
 
 	// It dies without a word: its nodes stay for as long as its session there.
 	_, _, gone, err := here.ExistsW(node)
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent.tell("die")
-	_ = agent.cmd.Wait() // it was told to fail
+	agent.Say(t, "die")
+	_ = cmd.Wait() // it was told to fail
 	if ok, _, err := here.Exists(node); !ok || err != nil {
 		t.Errorf("its node went with its process, not with its session: %v", err)
 	}
@@ -130,10 +84,9 @@ func TestOracleKazooAgent(t *testing.T) {
 	same(t, "the end", here, there, "")
 }
 
-// holds has the agent take and give back a lock and a candidacy: they are here as long as
+// agentHolds has the agent take and give back a lock and a candidacy: they are here as long as
 // there, under its session.
-func (a *foreignAgent) holds(here *zk.Conn, session any) {
-	t := a.t
+func agentHolds(t *testing.T, agent oracle.Talk, here *zk.Conn, session any) {
 	t.Helper()
 	ephemerals := func(dir string, n int) func() (string, bool) {
 		return func() (string, bool) {
@@ -149,19 +102,19 @@ func (a *foreignAgent) holds(here *zk.Conn, session any) {
 			return fmt.Sprint(names, err), err == nil && len(names) == n
 		}
 	}
-	a.tell("lock")
-	if diff := cmp.Diff(map[string]any{"locked": []any{"kazoo's"}}, a.says()); diff != "" {
+	agent.Say(t, "lock")
+	if diff := cmp.Diff(map[string]any{"locked": []any{"kazoo's"}}, agent.Next(t)); diff != "" {
 		t.Errorf("the lock (-want +got):\n%s", diff)
 	}
 	wait.Seen(t, "its lock is here", ephemerals("/test/kazoo/job", 1))
-	a.tell("release")
+	agent.Say(t, "release")
 	wait.Seen(t, "its lock is gone", ephemerals("/test/kazoo/job", 0))
-	a.tell("elect")
-	if diff := cmp.Diff(map[string]any{"leads": true}, a.says()); diff != "" {
+	agent.Say(t, "elect")
+	if diff := cmp.Diff(map[string]any{"leads": true}, agent.Next(t)); diff != "" {
 		t.Errorf("the election (-want +got):\n%s", diff)
 	}
 	wait.Seen(t, "its candidacy is here", ephemerals("/test/kazoo/election", 1))
-	a.tell("resign")
-	a.says()
+	agent.Say(t, "resign")
+	agent.Next(t)
 	wait.Seen(t, "its candidacy is gone", ephemerals("/test/kazoo/election", 0))
 }

@@ -1,10 +1,7 @@
 package server
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
-	"io"
 	"maps"
 	"os/exec"
 	"path"
@@ -304,7 +301,7 @@ func TestOracleKazoo(t *testing.T) {
 	h := open(t, Config{})
 	seq := h.register()
 	cmd := exec.CommandContext(t.Context(), python, "testdata/kazoo_follow.py", h.Addr(), replicaPath)
-	lines := run(t, cmd)
+	lines := oracle.Run(t, cmd)
 
 	type line = map[string]any
 	for _, want := range []line{
@@ -313,92 +310,22 @@ func TestOracleKazoo(t *testing.T) {
 		{"data": loadingBytes, "version": 0.0, "event": nil},
 		{"children": []any{"0"}},
 	} {
-		lines.want(t, want)
+		lines.Want(t, want)
 	}
 	h.state(replica.State_AVAILABLE)
-	lines.want(t, line{"data": availableBytes, "version": 1.0, "event": "CHANGED"})
+	lines.Want(t, line{"data": availableBytes, "version": 1.0, "event": "CHANGED"})
 	h.lost()
 	gone := []line{{"data": nil, "version": nil, "event": "DELETED"}, {"children": []any{}}}
-	first := lines.next(t)
+	first := lines.Next(t)
 	if cmp.Diff(first, gone[0]) != "" { // either may come first
 		slices.Reverse(gone)
 	}
 	if diff := cmp.Diff(gone[0], first); diff != "" {
 		t.Fatal(diff)
 	}
-	lines.want(t, gone[1])
-	lines.want(t, line{"done": true})
+	lines.Want(t, gone[1])
+	lines.Want(t, line{"done": true})
 	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// talk reads what a program prints.
-type talk struct {
-	*bufio.Scanner
-	in io.WriteCloser
-}
-
-// run starts cmd, which dies with the test.
-func run(t *testing.T, cmd *exec.Cmd) talk {
-	t.Helper()
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = t.Output()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	watchdog := time.AfterFunc(3*within, func() { _ = cmd.Process.Kill() }) // so that reading ends
-	t.Cleanup(func() {
-		watchdog.Stop()
-		_ = cmd.Process.Kill() // most often gone already
-		_ = cmd.Wait()
-	})
-	return talk{bufio.NewScanner(out), in}
-}
-
-func (k talk) next(t *testing.T) map[string]any {
-	t.Helper()
-	if !k.Scan() {
-		t.Fatalf("the program says no more: %v", k.Err())
-	}
-	var got map[string]any
-	if err := json.Unmarshal(k.Bytes(), &got); err != nil {
-		t.Fatalf("%s: %v", k.Bytes(), err)
-	}
-	return got
-}
-
-func (k talk) want(t *testing.T, want map[string]any) {
-	t.Helper()
-	if diff := cmp.Diff(want, k.next(t)); diff != "" {
-		t.Fatal(diff)
-	}
-}
-
-// until reads lines up to one that contains text, and returns them all.
-func (k talk) until(t *testing.T, text string) string {
-	t.Helper()
-	var b strings.Builder
-	for k.Scan() {
-		b.WriteString(k.Text() + "\n")
-		if strings.Contains(k.Text(), text) {
-			return b.String()
-		}
-	}
-	t.Fatalf("the program never said %q: %v\n%s", text, k.Err(), b.String())
-	return ""
-}
-
-func (k talk) say(t *testing.T, line string) {
-	t.Helper()
-	if _, err := io.WriteString(k.in, line+"\n"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -409,35 +336,35 @@ func TestOracleZKCli(t *testing.T) {
 	h.load("movie")
 	h.register()
 	cmd := oracle.ZKCliCommand(t, h.Addr())
-	cli := run(t, cmd)
-	cli.say(t, "ls -R /demo")
+	cli := oracle.Run(t, cmd)
+	cli.Say(t, "ls -R /demo")
 	want := []string{"/demo", "/demo/portal", portalPath, "/demo/service", "/demo/service/movie", "/demo/service/movie/ps:0", replicaPath}
-	listed := cli.until(t, replicaPath)
+	listed := cli.Until(t, replicaPath)
 	for _, p := range want {
 		if !strings.Contains(listed, p+"\n") {
 			t.Errorf("%s is not listed:\n%s", p, listed)
 		}
 	}
-	cli.say(t, "get "+portalPath)
-	cli.until(t, portalBytes)
-	cli.say(t, "stat "+replicaPath)
-	if got := cli.until(t, "numChildren"); !strings.Contains(got, "ephemeralOwner = 0x4d") {
+	cli.Say(t, "get "+portalPath)
+	cli.Until(t, portalBytes)
+	cli.Say(t, "stat "+replicaPath)
+	if got := cli.Until(t, "numChildren"); !strings.Contains(got, "ephemeralOwner = 0x4d") {
 		t.Errorf("stat: %s", got)
 	}
-	cli.say(t, "get -w "+replicaPath)
-	cli.until(t, loadingBytes)
+	cli.Say(t, "get -w "+replicaPath)
+	cli.Until(t, loadingBytes)
 	h.state(replica.State_AVAILABLE)
-	cli.until(t, "type:NodeDataChanged path:"+replicaPath)
-	cli.say(t, "get "+replicaPath)
-	cli.until(t, availableBytes)
-	cli.say(t, "ls -w /demo/service/movie/ps:0")
-	cli.until(t, "[0]")
+	cli.Until(t, "type:NodeDataChanged path:"+replicaPath)
+	cli.Say(t, "get "+replicaPath)
+	cli.Until(t, availableBytes)
+	cli.Say(t, "ls -w /demo/service/movie/ps:0")
+	cli.Until(t, "[0]")
 	for _, conn := range h.connections() { // Apache's client comes back, and asks what it has missed
 		conn.out.Kill(nil)
 	}
 	h.lost()
-	cli.until(t, "type:NodeChildrenChanged path:/demo/service/movie/ps:0")
-	cli.say(t, "quit")
+	cli.Until(t, "type:NodeChildrenChanged path:/demo/service/movie/ps:0")
+	cli.Say(t, "quit")
 	for cli.Scan() { // to the end, so that it is not cut off
 	}
 	if err := cmd.Wait(); err != nil {

@@ -38,9 +38,9 @@ func TestOracleKazooRecipes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), python, "testdata/kazoo_recipes.py", addr(t))
-			lines := run(t, cmd)
+			lines := oracle.Run(t, cmd)
 			for i, want := range kazooSays {
-				if diff := cmp.Diff(want, lines.next(t)); diff != "" {
+				if diff := cmp.Diff(want, lines.Next(t)); diff != "" {
 					t.Fatalf("line %d (-want +got):\n%s", i, diff)
 				}
 			}

@@ -1,10 +1,8 @@
 package controltest_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -22,47 +20,6 @@ import (
 	"github.com/monolith-go/monolith/services/replicaregistry"
 	"github.com/monolith-go/monolith/services/tfssupervisor"
 )
-
-// controller is a program that knows only the ensemble.
-type controller struct {
-	t   *testing.T
-	in  io.Writer
-	out *bufio.Scanner
-}
-
-func startController(t *testing.T, ensemble, exports string) controller {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), oracle.Python(t), "testdata/kazoo_layout.py", ensemble, exports)
-	cmd.Stderr = t.Output()
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	})
-	return controller{t, in, bufio.NewScanner(out)}
-}
-
-// does has it write, or read, and returns what it says.
-func (c controller) does(command string) string {
-	c.t.Helper()
-	if _, err := fmt.Fprintln(c.in, command); err != nil {
-		c.t.Fatal(err)
-	}
-	if !c.out.Scan() {
-		c.t.Fatalf("kazoo has ended after %q", command)
-	}
-	return c.out.Text()
-}
 
 // builtIn starts the built-in model server within the test.
 func builtIn(t *testing.T, b *mem.Bus, container string) tfssupervisor.Launcher {
@@ -110,11 +67,16 @@ func TestOracleKazooLayout(t *testing.T) {
 			Getenv: func(string) string { return "" }}, controltest.Env(b), builtIn(t, b, container)))
 	}
 
-	c := startController(t, ensemble.Addr, exports)
+	kazoo := oracle.Run(t, exec.CommandContext(t.Context(), oracle.Python(t), "testdata/kazoo_layout.py", ensemble.Addr, exports)) // it knows only the ensemble
+	does := func(command string) string {
+		t.Helper()
+		kazoo.Say(t, command)
+		return kazoo.Line(t)
+	}
 	bound := func(what string, subs ...string) {
 		t.Helper()
 		wait.Seen(t, what, func() (string, bool) {
-			said := c.does("bindings")
+			said := does("bindings")
 			var names []string
 			for _, sub := range subs {
 				names = append(names, fmt.Sprintf("%q", sub))
@@ -123,12 +85,12 @@ func TestOracleKazooLayout(t *testing.T) {
 		})
 	}
 	for _, line := range []string{"declare ps_0 latest", "declare ps_1 latest_once", "publish ps_0"} {
-		c.does(line)
+		does(line)
 	}
 	bound("the first shard is served", "ps_0")
-	c.does("publish ps_1")
+	does("publish ps_1")
 	bound("both shards are served", "ps_0", "ps_1")
-	c.does("unpublish ps_0")
+	does("unpublish ps_0")
 	bound("the first shard is taken back", "ps_1")
 
 	info := controltest.MustCall(t, b, "portal.bzidInfo", "")
