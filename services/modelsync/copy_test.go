@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/monolith-go/monolith/events"
@@ -13,42 +12,8 @@ import (
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/projections/plan"
 	"github.com/monolith-go/monolith/services/internal/modelcopy"
+	"github.com/monolith-go/monolith/services/internal/modelcopy/modelcopytest"
 )
-
-func shardDir(t *testing.T, dir string) string {
-	t.Helper()
-	s := &checkpoint.Shard{Manifest: checkpoint.Manifest{Job: "j", Checkpoint: 1, Shards: 1},
-		Dense: map[string]checkpoint.Variable{"v": {Shape: []uint32{3}, Values: []float32{1, 2, 3}}}}
-	if _, err := checkpoint.WriteShard(dir, s); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// leftovers are unfinished folders anywhere below dir.
-func leftovers(t *testing.T, dir string) (out []string) {
-	t.Helper()
-	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
-		if strings.HasPrefix(filepath.Base(path), modelcopy.Unfinished) {
-			out = append(out, path)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
 
 // copies opens a folder of copies below dir.
 func copies(t *testing.T, dir string) *os.Root {
@@ -66,8 +31,8 @@ func TestCopyModel(t *testing.T) {
 	dir := t.TempDir()
 	root := copies(t, dir)
 	const place = "m/0/ps_0/1"
-	src := shardDir(t, filepath.Join(dir, "export", "ps_0", "1"))
-	write(t, filepath.Join(src, "assets", "vocab.txt"), "a\nb\n")
+	src := modelcopytest.Shard(t, filepath.Join(dir, "export", "ps_0", "1"))
+	modelcopytest.Write(t, filepath.Join(src, "assets", "vocab.txt"), "a\nb\n")
 	if err := os.Symlink("vocab.txt", filepath.Join(src, "assets", "same.txt")); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +62,7 @@ func TestCopyModel(t *testing.T) {
 	}
 	// What does not verify is replaced.
 	for name := range s.Manifest.Files {
-		write(t, filepath.Join(dst, name), "bit rot")
+		modelcopytest.Write(t, filepath.Join(dst, name), "bit rot")
 	}
 	if whole() {
 		t.Error("a damaged copy is whole")
@@ -105,7 +70,7 @@ func TestCopyModel(t *testing.T) {
 	if _, err := copyModel(ctx, src, root, place); err != nil || !whole() {
 		t.Errorf("the damaged copy is not replaced: %v", err)
 	}
-	if left := leftovers(t, dir); len(left) != 0 {
+	if left := modelcopytest.Leftovers(t, dir); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }
@@ -115,13 +80,13 @@ func TestSweepListAndRemove(t *testing.T) {
 	parent := filepath.Join(t.TempDir(), "a[b*")
 	root := copies(t, parent)
 	dir := root.Name()
-	write(t, filepath.Join(dir, "m", "0", "ps_0", "1", "f"), "x")
-	write(t, filepath.Join(dir, "m", "0", "ps_0", "note"), "no version")
-	write(t, filepath.Join(dir, "old", "ps_1", "7", "f"), "of a build that told no origins apart")
-	write(t, filepath.Join(dir, "m", "0", "ps_0", modelcopy.Unfinished+"2-123", "f"), "half")
-	write(t, filepath.Join(dir, "old", "ps_1", modelcopy.Unfinished+"gone-9", "1", "f"), "half gone")
-	if err := modelcopy.Sweep(root, versionDepth); err != nil || len(leftovers(t, dir)) != 0 {
-		t.Errorf("swept: %v, left %v", err, leftovers(t, dir))
+	modelcopytest.Write(t, filepath.Join(dir, "m", "0", "ps_0", "1", "f"), "x")
+	modelcopytest.Write(t, filepath.Join(dir, "m", "0", "ps_0", "note"), "no version")
+	modelcopytest.Write(t, filepath.Join(dir, "old", "ps_1", "7", "f"), "of a build that told no origins apart")
+	modelcopytest.Write(t, filepath.Join(dir, "m", "0", "ps_0", modelcopy.Unfinished+"2-123", "f"), "half")
+	modelcopytest.Write(t, filepath.Join(dir, "old", "ps_1", modelcopy.Unfinished+"gone-9", "1", "f"), "half gone")
+	if err := modelcopy.Sweep(root, versionDepth); err != nil || len(modelcopytest.Leftovers(t, dir)) != 0 {
+		t.Errorf("swept: %v, left %v", err, modelcopytest.Leftovers(t, dir))
 	}
 	got, err := list(root)
 	want := []stored{{"m", "ps_0", "m/0/ps_0", 1}, {"old", "ps_1", "old/ps_1", 7}}

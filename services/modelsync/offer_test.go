@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/monolith-go/monolith/services/internal/modelcopy"
+	"github.com/monolith-go/monolith/services/internal/modelcopy/modelcopytest"
 	"github.com/monolith-go/monolith/services/internal/peer"
 )
 
@@ -15,16 +16,16 @@ func TestHandOut(t *testing.T) {
 	base := t.TempDir()
 	srv := filepath.Join(base, "srv")
 	exported := filepath.Join(srv, "movies", "exported_models")
-	shardDir(t, filepath.Join(exported, "ps_0", "3"))
-	shardDir(t, filepath.Join(srv, "movies", "model.ckpt-3", "ps_0"))
-	shardDir(t, filepath.Join(base, "other", "exported_models", "ps_0", "3"))
+	modelcopytest.Shard(t, filepath.Join(exported, "ps_0", "3"))
+	modelcopytest.Shard(t, filepath.Join(srv, "movies", "model.ckpt-3", "ps_0"))
+	modelcopytest.Shard(t, filepath.Join(base, "other", "exported_models", "ps_0", "3"))
 	if err := os.Symlink(filepath.Join(base, "other", "exported_models"), filepath.Join(srv, "link")); err != nil {
 		t.Fatal(err)
 	}
 	root := copies(t, base)
 	s := &Server{cfg: Config{Dir: root.Name(), Host: "h", Exports: []string{srv}}}
 	copied := target{model: "m", sub: "ps_0", version: 3, origin: "/elsewhere/exported_models"}
-	shardDir(t, filepath.Join(root.Name(), copied.place()))
+	modelcopytest.Shard(t, filepath.Join(root.Name(), copied.place()))
 	for _, tc := range []struct {
 		name string
 		ask  peer.Ask
@@ -64,7 +65,7 @@ func TestPartsOfFetches(t *testing.T) {
 	root := copies(t, t.TempDir())
 	parent := "m/0/ps_0"
 	for _, name := range []string{".part-1-aa", ".part-1-bb", ".part-11-aa", ".tmp-1-x"} {
-		write(t, filepath.Join(root.Name(), parent, name, "f"), "x")
+		modelcopytest.Write(t, filepath.Join(root.Name(), parent, name, "f"), "x")
 	}
 	if err := modelcopy.Sweep(root, versionDepth); err != nil {
 		t.Fatal(err)

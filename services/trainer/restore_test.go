@@ -63,9 +63,10 @@ func (w *world) restore(body string) (map[string]int64, error) {
 	return answer, nil
 }
 
-// TestRestore: the job goes back to a checkpoint and learns what came after it again, each
-// offset once by each shard, and the next checkpoint is of the new timeline.
-func TestRestore(t *testing.T) {
+// learntBehind2 runs a job of two partitions and shards that has learnt 100 offsets of each up to its checkpoint 2, and
+// as many behind it.
+func learntBehind2(t *testing.T) (*world, *running) {
+	t.Helper()
 	w := newWorld(t, 2, 2)
 	w.restoreAsAsked()
 	w.write(50)
@@ -76,6 +77,13 @@ func TestRestore(t *testing.T) {
 	w.write(50)
 	w.learnt(0, 200)
 	w.learnt(1, 200)
+	return w, a
+}
+
+// TestRestore: the job goes back to a checkpoint and learns what came after it again, each
+// offset once by each shard, and the next checkpoint is of the new timeline.
+func TestRestore(t *testing.T) {
+	w, a := learntBehind2(t)
 	w.checkpointNow(3)
 	w.shards[0].mu.Lock()
 	before := maps.Clone(w.shards[0].kept[2].next)

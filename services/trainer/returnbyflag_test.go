@@ -15,16 +15,7 @@ import (
 // TestReturnByFlag: --restore-ckpt without another job's folder sends the job back to its own checkpoint, once: a
 // trainer that starts again with the flag goes on.
 func TestReturnByFlag(t *testing.T) {
-	w := newWorld(t, 2, 2)
-	w.restoreAsAsked()
-	w.write(50)
-	a := w.run(w.config("a", 0))
-	w.learnt(0, 100)
-	w.learnt(1, 100)
-	w.checkpointNow(2)
-	w.write(50)
-	w.learnt(0, 200)
-	w.learnt(1, 200)
+	w, a := learntBehind2(t)
 	a.stop(t)
 
 	cfg := w.config("a", 0)

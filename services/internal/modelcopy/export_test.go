@@ -1,0 +1,4 @@
+package modelcopy
+
+// MaxDepth is maxDepth.
+const MaxDepth = maxDepth
