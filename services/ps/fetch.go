@@ -17,6 +17,7 @@ import (
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/process/prom"
 	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services/internal/modelcopy"
 	"github.com/monolith-go/monolith/services/internal/peer"
 )
 
@@ -107,13 +108,7 @@ func (s *Server) fetchPart(ctx context.Context, dir string, f *training.ShardFil
 	if wrong != nil {
 		return fmt.Errorf("what other hosts have of %s is not what was written: %w", f.GetPath(), errors.Join(wrong, root.RemoveAll(tmp)))
 	}
-	if err := durable.RemoveAll(root, place); err != nil { // what is damaged
-		return err
-	}
-	if err := root.Rename(tmp, place); err != nil {
-		return err
-	}
-	return durable.SyncDir(filepath.Join(s.cfg.Dir, filepath.Dir(place)))
+	return modelcopy.Install(root, tmp, place) // in place of what is damaged
 }
 
 // compare reads every byte of the part at path: wrong is how it differs from what was written, err that it could
