@@ -45,6 +45,7 @@ type Job struct {
 	Kept        []int64                                         `json:"kept,omitempty"`        // checkpoints that are exempt from the number that stays, ascending; at most MaxExempt
 	KeptUnix    int64                                           `json:"keptUnix,omitempty"`    // when the clock last kept one, or the first was saved, by the log's clock
 	Stopped     bool                                            `json:"stopped"`
+	StoppedSeq  uint64                                          `json:"stoppedSeq,omitempty"` // of the last jobStopped; other facts of a stopped job do not move it
 	Paused      Pause                                           `json:"paused,omitzero"`      // the pause that lasts
 	Guarded     uint64                                          `json:"guarded,omitempty"`    // greatest sequence of a machineFailed for which the job was ever paused
 	Dump        Dump                                            `json:"dump,omitzero"`        // the last that was started
@@ -128,7 +129,7 @@ func (j *Job) apply(r events.Recorded) bool {
 	case *training.Event_CheckpointReleased:
 		j.Kept = slices.DeleteFunc(slices.Clone(j.Kept), func(id int64) bool { return id == b.CheckpointReleased.GetId() })
 	case *training.Event_JobStopped:
-		j.Stopped, j.Paused = true, Pause{}
+		j.Stopped, j.StoppedSeq, j.Paused = true, r.Seq, Pause{}
 	case *training.Event_JobPaused:
 		p := b.JobPaused
 		j.Paused = Pause{Reason: p.GetReason(), Seq: r.Seq, For: p.GetMachineFailed()}

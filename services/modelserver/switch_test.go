@@ -220,7 +220,7 @@ func TestASubModelThatIsNotServedHereKeepsNobodyBack(t *testing.T) {
 			continue
 		}
 		v := res.GetModelVersionStatus()[0]
-		if v.GetVersion() != 4 || v.GetState() != apis.ModelVersionStatus_END || v.GetStatus().GetErrorCode() == 0 || !strings.Contains(v.GetStatus().GetErrorMessage(), "entry or ps_<shard>") && !strings.Contains(v.GetStatus().GetErrorMessage(), "colon") {
+		if v.GetVersion() != 4 || v.GetState() != apis.ModelVersionStatus_END || v.GetStatus().GetErrorCode() == 0 || !strings.Contains(v.GetStatus().GetErrorMessage(), "entry and ps_<shard>") && !strings.Contains(v.GetStatus().GetErrorMessage(), "colon") {
 			t.Errorf("%s: %v; want END with the reason", name, v)
 		}
 	}

@@ -80,7 +80,7 @@ func TestCheckpointsByStepsAfterAReturn(t *testing.T) {
 	w.write(16 * 6)
 	before := w.until("one by steps is there", func(j lineage.Job) bool { return len(j.Checkpoints) == 2 })
 	w.learnt(0, 16*6)
-	w.append(jobSubject(), &training.Event{Body: &training.Event_JobRestored{JobRestored: &training.JobRestored{Checkpoint: 1, Reason: "it diverged"}}})
+	w.append(jobSubject(), restored())
 	j := w.until("the steps learnt again make one, too", func(j lineage.Job) bool {
 		return j.Restored.Seq > 0 && j.LastID > before.LastID && len(j.Checkpoints) == 3
 	})

@@ -138,7 +138,7 @@ func (s *Server) joins() error {
 	j := s.job()
 	b := j.Started.V
 	switch {
-	case j.Stopped && j.Seq > s.begin, j.Stopped && s.cfg.StopAtEnd && s.startable():
+	case j.Stopped && j.StoppedSeq > s.begin, j.Stopped && s.cfg.StopAtEnd && s.startable():
 		return errOver
 	case j.Stopped:
 		return chief.ErrIdle

@@ -31,6 +31,10 @@ func stopped() *training.Event {
 	return &training.Event{Body: &training.Event_JobStopped{JobStopped: &training.JobStopped{Reason: "enough"}}}
 }
 
+func restored() *training.Event {
+	return &training.Event{Body: &training.Event_JobRestored{JobRestored: &training.JobRestored{Checkpoint: 1, Reason: "it diverged"}}}
+}
+
 func startRequested() *training.Event {
 	return &training.Event{Body: &training.Event_StartRequested{StartRequested: &training.StartRequested{Reason: "go on"}}}
 }
@@ -186,18 +190,19 @@ func TestWhetherATrainerJoins(t *testing.T) {
 	alike := func(*training.JobStarted) {}
 	bounded := func(b *training.JobStarted) { b.Ends = map[int32]int64{0: 7} }
 	for name, tc := range map[string]joinCase{
-		"none":                          {want: errSoon},
-		"alike":                         {runs: alike},
-		"no model":                      {runs: alike, unprepared: true, want: errSoon},
-		"another":                       {runs: func(b *training.JobStarted) { b.Shards = 2 }, says: "start this trainer alike"},
-		"stopped before":                {runs: alike, before: []*training.Event{stopped()}, want: chief.ErrIdle},
-		"stopped since":                 {runs: alike, after: []*training.Event{stopped()}, want: errOver, over: true},
-		"stopped before, to its end":    {runs: alike, before: []*training.Event{stopped()}, stopAt: true, want: errOver},
-		"stopped before, asked to go":   {runs: alike, before: []*training.Event{stopped()}, stopAt: true, asked: true, want: chief.ErrIdle},
-		"without an end":                {runs: alike, stopAt: true, says: "has no end yet"},
-		"in order, without an end":      {runs: func(b *training.JobStarted) { b.Deterministic = true }, stopAt: true, inOrder: true, says: "which would change its order"},
-		"with an end":                   {runs: bounded, stopAt: true},
-		"with an end, whatever it does": {runs: bounded},
+		"none":                            {want: errSoon},
+		"alike":                           {runs: alike},
+		"no model":                        {runs: alike, unprepared: true, want: errSoon},
+		"another":                         {runs: func(b *training.JobStarted) { b.Shards = 2 }, says: "start this trainer alike"},
+		"stopped before":                  {runs: alike, before: []*training.Event{stopped()}, want: chief.ErrIdle},
+		"stopped since":                   {runs: alike, after: []*training.Event{stopped()}, want: errOver, over: true},
+		"stopped before, sent back since": {runs: alike, before: []*training.Event{stopped()}, after: []*training.Event{restored()}, stopAt: true, asked: true, want: chief.ErrIdle},
+		"stopped before, to its end":      {runs: alike, before: []*training.Event{stopped()}, stopAt: true, want: errOver},
+		"stopped before, asked to go":     {runs: alike, before: []*training.Event{stopped()}, stopAt: true, asked: true, want: chief.ErrIdle},
+		"without an end":                  {runs: alike, stopAt: true, says: "has no end yet"},
+		"in order, without an end":        {runs: func(b *training.JobStarted) { b.Deterministic = true }, stopAt: true, inOrder: true, says: "which would change its order"},
+		"with an end":                     {runs: bounded, stopAt: true},
+		"with an end, whatever it does":   {runs: bounded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { tc.leaves(t, tc.joins(t)) })

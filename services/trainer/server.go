@@ -239,7 +239,7 @@ func (s *Server) untilStopped(ctx context.Context) error {
 		changed := s.lineage.Changed()
 		var j lineage.Job
 		s.lineage.Read(func(l lineage.State) { j = l.Jobs[s.cfg.Job] })
-		if j.Stopped && j.Seq > s.begin {
+		if j.Stopped && j.StoppedSeq > s.begin {
 			s.log.Info("the job is stopped")
 			return nil
 		}

@@ -108,6 +108,10 @@ func (d *driver) plan() (limit int64, over bool, err error) {
 	if declared != nil && !proto.Equal(declared, d.cfg.spec) {
 		return 0, false, fmt.Errorf("%w: the job in %s learns another declaration of model %s than %s: bring that one back, or name another folder with --dir", flags.ErrUsage, dir, d.job(), d.cfg.Spec)
 	}
+	back, err := d.cfg.Restore.Pending(d.job(), j)
+	if err != nil {
+		return 0, false, fmt.Errorf("%w: %w", flags.ErrUsage, err)
+	}
 	b := j.Started.V
 	if b == nil {
 		limit, err = d.begins(j)
@@ -127,13 +131,15 @@ func (d *driver) plan() (limit int64, over bool, err error) {
 		}
 		return f.GetMaxSteps(), false, nil
 	}
-	return d.goesOn(j)
+	return d.goesOn(j, back)
 }
 
-// goesOn is plan of a job that has ended.
-func (d *driver) goesOn(j lineage.Job) (limit int64, over bool, err error) {
+// goesOn is plan of a job that has ended, and goes on from its last checkpoint, or from the one back to which it is sent.
+func (d *driver) goesOn(j lineage.Job, back int64) (limit int64, over bool, err error) {
 	at := map[int32]int64{}
-	if all := j.Restorable(); len(all) > 0 {
+	if all := j.Restorable(); back > 0 {
+		at = j.Checkpoint(back).GetOffsets()
+	} else if len(all) > 0 {
 		at = all[0].GetOffsets()
 	}
 	batch := int64(d.cfg.Batch)

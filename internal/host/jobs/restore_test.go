@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -107,7 +108,7 @@ func TestTrainOnOtherRecords(t *testing.T) {
 	for want, args := range map[string][]string{
 		"no checkpoint lies in nowhere":          {"--restore-dir", "nowhere"},
 		"holds no checkpoint 99":                 {"--restore-dir", "first", "--restore-ckpt", "model.ckpt-99"},
-		"name its folder with restore-dir":       {"--restore-ckpt", "3"},
+		"job likes has no checkpoint yet":        {"--restore-ckpt", "3"},
 		`restore-ckpt "three" is no checkpoint`:  {"--restore-dir", "first", "--restore-ckpt", "three"},
 		"checkpoints of several jobs lie in all": {"--restore-dir", "all"},
 	} {
@@ -122,5 +123,22 @@ func TestTrainOnOtherRecords(t *testing.T) {
 		if !errors.Is(err, flags.ErrUsage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", args, err, want)
 		}
+	}
+}
+
+// A job that has ended learns again from a checkpoint of its own: what came behind it, once.
+func TestTrainReturns(t *testing.T) {
+	r := newRoom(t)
+	r.write("a.json", ratings(1, 1000))
+	files := []string{"--files", "a.json", "--batch", "50", "--partitions", "1"}
+	first := r.train("", append(files, "--steps", "5")...)
+	r.train("", append(files, "--steps", "5")...)
+	r.train("name one of [1 2", append(files, "--restore-ckpt", "99")...)
+	back := append(files, "--restore-ckpt", strconv.FormatInt(first.Checkpoint, 10))
+	if l := r.train("", back...); l.Samples != 750 || l.Learnt != 1000 || l.Left != 0 {
+		t.Errorf("%d samples were learnt behind checkpoint %d, %d in all, %d are left; want 750 of 1000", l.Samples, first.Checkpoint, l.Learnt, l.Left)
+	}
+	if l := r.train("", back...); l.Samples != 0 || l.Learnt != 1000 {
+		t.Errorf("the same command once more learns %d samples, %d in all", l.Samples, l.Learnt)
 	}
 }
