@@ -124,22 +124,26 @@ func (c *committer) run(ctx context.Context) {
 	}
 }
 
-// round commits a group and returns the commands whose outcome is unknown. The callers of a
-// large one are awaited: a batch costs several fsyncs whatever its size. Very many callers
-// do better in two halves, one preparing while the other is stored.
+// round commits a group and returns the commands whose outcome is unknown.
 func (c *committer) round(ctx context.Context, group []*command) (again []*command) {
 	c.callers = len(group)
 	began := time.Now()
 	again = c.send(ctx, group)
-	expect := c.callers
-	switch {
-	case len(group) <= plainRound:
-		expect = 0
-	case expect > batchLimit/2:
-		expect = len(group) / 2
-	}
-	c.queue.Expect(expect, time.Since(began))
+	c.queue.Expect(awaited(len(group), c.callers), time.Since(began))
 	return again
+}
+
+// awaited is for how many callers the next round waits, after one of sent commands, when callers were in it and behind
+// it. Those of a large one are awaited: a batch costs several fsyncs whatever its size. Very many do better in two
+// halves, one preparing while the other is stored.
+func awaited(sent, callers int) int {
+	switch {
+	case sent <= plainRound:
+		return 0
+	case callers > batchLimit/2:
+		return sent / 2
+	}
+	return callers
 }
 
 // send commits a group that may share a batch.

@@ -73,3 +73,16 @@ func TestPick(t *testing.T) {
 		t.Fatalf("a command larger than a batch goes alone: %d picked, %d left", len(group), len(rest))
 	}
 }
+
+// TestAwaited: nobody is waited for where single publishes are quicker, and half of those that would fill more than half
+// of a batch.
+func TestAwaited(t *testing.T) {
+	for _, c := range []struct{ sent, callers, want int }{
+		{1, 1, 0}, {plainRound, plainRound + 3, 0}, {plainRound + 1, plainRound + 1, plainRound + 1}, {plainRound + 1, 40, 40},
+		{batchLimit / 2, batchLimit / 2, batchLimit / 2}, {batchLimit / 2, batchLimit/2 + 1, batchLimit / 4}, {batchLimit, batchLimit, batchLimit / 2},
+	} {
+		if got := awaited(c.sent, c.callers); got != c.want {
+			t.Errorf("after %d commands and with %d callers %d are awaited, want %d", c.sent, c.callers, got, c.want)
+		}
+	}
+}

@@ -1,9 +1,11 @@
 package servables
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,7 +148,12 @@ func TestTurnsThatDoNotCome(t *testing.T) {
 		w.next.shard = -1
 		w.goes(w.turn(t.Context(), "e"), "an entry has no turns")
 		w.next.shard, w.Turn = 0, 0
+		var said bytes.Buffer
+		w.keeper.Log = slog.New(slog.NewTextHandler(&said, nil))
 		w.goes(w.turn(t.Context(), "e"), "there are none")
+		if said.Len() > 0 {
+			t.Errorf("without turns nothing is waited for, but it says: %s", &said)
+		}
 	})
 }
 
