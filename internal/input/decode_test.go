@@ -8,6 +8,8 @@ func (d *Decoder) Decode(record []byte) (runtime.Sample, error) {
 	if d.options.Format == Example {
 		read = d.readExample
 	}
+	defer func(was bool) { d.direct = was }(d.direct)
+	d.direct = false // its ids are wanted
 	d.reset()
 	if err := read(record); err != nil {
 		return runtime.Sample{}, err

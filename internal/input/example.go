@@ -89,6 +89,11 @@ func field(b []byte) (num protowire.Number, typ protowire.Type, content []byte, 
 // featureMap reads the features by name.
 func (d *Decoder) featureMap(b []byte) error {
 	for len(b) > 0 {
+		if at, list, packed, n := d.usual(d.entries, b); n > 0 && d.oneOfExample(at, list, packed) {
+			b = b[n:]
+			d.entries++
+			continue
+		}
 		num, typ, content, n := field(b)
 		if n < 0 {
 			return protowire.ParseError(n)
@@ -99,12 +104,6 @@ func (d *Decoder) featureMap(b []byte) error {
 		b = b[n:]
 		if num != featuresEntry || typ != protowire.BytesType {
 			continue
-		}
-		if name, feature, ok := pair(content); ok {
-			if at, ok := d.expected(d.entries, name); ok && d.oneOfExample(at, feature) {
-				d.entries++
-				continue
-			}
 		}
 		if err := d.entry(content); err != nil {
 			return err

@@ -174,13 +174,17 @@ func (d *Decoder) begin(k kind) { d.open, d.set = value{kind: k, first: len(d.it
 
 // reserved takes what stands under reserved names, or beside the features, apart.
 func (d *Decoder) reserved(line []byte) error {
-	if at, ok := d.index[lineName]; ok && d.found[at].count > 0 {
-		line = d.items[d.found[at].first].raw
+	if v := &d.found[d.line]; v.count > 0 {
+		line = d.nthOf(v, 0).raw
 	}
 	for _, r := range d.parts {
 		switch of := d.found[d.labels]; {
 		case r.field.num == 0 && r.nth < of.count:
-			d.found[r.at] = value{kind: of.kind, first: of.first + r.nth, count: 1}
+			if of.first != alone {
+				of.first += r.nth
+			}
+			of.count = 1
+			d.found[r.at] = of
 		case r.field.num > 0:
 			d.begin(r.field.kind)
 			if err := d.lineID(r.field, line); err != nil {

@@ -15,6 +15,7 @@ package input
 
 import (
 	"cmp"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -53,13 +54,16 @@ type Decoder struct {
 	tasks    []task
 	time     int // -1: none
 	found    []value
-	order    []int // by position in the record before: its declared field, -1 for another
+	order    []int   // by position in the record before: its declared field, -1 for another
+	steady   *steady // nil: records may need more
 
 	sample  runtime.Sample
-	ids     []int64   // behind sample
+	ids     []int64   // behind sample; or one by feature
+	direct  bool      // nobody asks for sample's ids
+	ones    bool      // the sample has one id of each feature, and sample.IDs are not set
 	numbers []float32 // likewise
 
-	entries int              // of this record so far, if it is an Example
+	entries int              // of this message so far, if it is an Example, or of the last that the whole reader took
 	items   []item           // what its features list
 	open    value            // the feature that is being read
 	set     protowire.Number // the field of it that was set last, in Monolith's formats
@@ -146,11 +150,13 @@ func New(spec *model.ModelSpec, o Options) *Decoder {
 	if o.Format.message() >= MonolithExample {
 		d.monolith()
 	}
+	d.direct = !o.Lines && !slices.ContainsFunc(d.rules, func(r rule) bool { return r.negatives != nil })
 	d.found = make([]value, len(d.names))
 	d.sample = runtime.Sample{
 		IDs: make([][]int64, len(d.features)), Floats: make([][]float32, len(d.floats)),
 		Labels: make([]float32, len(d.tasks)), Weights: make([]float32, len(d.tasks)),
 	}
+	d.readySteady()
 	return d
 }
 
@@ -175,6 +181,9 @@ func (d *Decoder) find(pos int, name []byte) int {
 	at, ok := d.index[string(name)]
 	if !ok {
 		at = -1
+	}
+	if d.steady != nil {
+		d.steady.settled = false
 	}
 	switch {
 	case pos < len(d.order):
@@ -226,7 +235,13 @@ func (d *Decoder) recordInto(b *runtime.Batch, record []byte, from Position) err
 
 // reset forgets the sample before, and the record that it was in.
 func (d *Decoder) reset() {
-	clear(d.found)
+	if d.options.Format == JSON {
+		clear(d.found) // which point into the record
+	} else {
+		for i := range d.found {
+			d.found[i].kind, d.found[i].count = absent, 0
+		}
+	}
 	clear(d.strange) // no record is held by a key of it
 	clear(d.items)
 	d.text, d.strange, d.items = kept(d.text, maxText), kept(d.strange, maxKeys), kept(d.items, maxValues)

@@ -99,8 +99,11 @@ func (d *Decoder) messageInto(b *runtime.Batch, message []byte) error {
 
 // sampleInto adds the sample of a message.
 func (d *Decoder) sampleInto(b *runtime.Batch, message []byte, read func([]byte) error) error {
-	d.reset()
 	d.nth++
+	if d.steadily(b, message) {
+		return nil
+	}
+	d.reset()
 	err := read(message)
 	if f := d.options.Format.message(); err != nil && f >= MonolithExample {
 		err = fmt.Errorf("it is no message of the format %s: %w", messages[f], err)
@@ -134,6 +137,9 @@ func (d *Decoder) add(b *runtime.Batch) error {
 		b.Reset() // a sample is refused for itself alone
 	} else if err := d.negate(b); err != nil {
 		return err
+	}
+	if d.ones {
+		return b.AddSingle(d.ids, d.sample.Floats, d.sample.Labels, d.sample.Weights)
 	}
 	if err := b.Add(d.sample); err != nil {
 		return err
@@ -179,8 +185,13 @@ type beside struct {
 // example reads an Example.
 func (d *Decoder) example(message []byte) error {
 	var other beside
-	d.labelled = d.labelled[:0]
-	for entry, b := 0, message; len(b) > 0; {
+	d.labelled, d.entries = d.labelled[:0], 0
+	for b := message; len(b) > 0; {
+		if at, list, packed, n := d.usual(d.entries, b); n > 0 && d.oneOfMonolith(at, list, packed) {
+			b = b[n:]
+			d.entries++
+			continue
+		}
 		num, typ, content, n := field(b)
 		if n < 0 {
 			return protowire.ParseError(n)
@@ -188,10 +199,10 @@ func (d *Decoder) example(message []byte) error {
 		b = b[n:]
 		switch {
 		case num == mExampleFeature && typ == protowire.BytesType:
-			if err := d.named(entry, content); err != nil {
+			if err := d.named(d.entries, content); err != nil {
 				return err
 			}
-			entry++
+			d.entries++
 		case num == mExampleLine && typ == protowire.BytesType:
 			other.line = content // of several parts the last one
 		case num == mExampleLabel:
@@ -207,11 +218,6 @@ func (d *Decoder) example(message []byte) error {
 
 // named reads a NamedFeature.
 func (d *Decoder) named(entry int, message []byte) error {
-	if name, feature, ok := pair(message); ok {
-		if at, ok := d.expected(entry, name); ok && d.oneOfMonolith(at, feature) {
-			return nil
-		}
-	}
 	var name []byte
 	sorted := int32(0)
 	d.begin(listed)
@@ -535,7 +541,7 @@ func (d *Decoder) row(i int) error {
 }
 
 func (d *Decoder) cell(at int, element []byte) error {
-	if d.oneOfMonolith(at, element) {
+	if list, packed, ok := lone(element); ok && d.oneOfMonolith(at, list, packed) {
 		return nil
 	}
 	d.begin(listed)

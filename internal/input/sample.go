@@ -11,6 +11,9 @@ import (
 // made makes the sample of the fields that were found.
 func (d *Decoder) made() error {
 	d.ids, d.numbers = kept(d.ids, maxValues), kept(d.numbers, maxValues)
+	if d.ones = d.direct && d.singles(); d.ones {
+		return d.others()
+	}
 	for f := range d.features {
 		c := &d.features[f]
 		if c.at < 0 {
@@ -27,6 +30,29 @@ func (d *Decoder) made() error {
 		}
 		d.sample.IDs[f] = ids
 	}
+	return d.others()
+}
+
+// singles reads the ids of a sample that has one of each feature: ok is false where it may have anything else.
+func (d *Decoder) singles() (ok bool) {
+	for f := range d.features {
+		c := &d.features[f]
+		if c.at < 0 {
+			d.ids = append(d.ids, 0) // crossed: the batch makes it
+			continue
+		}
+		id, ok := d.only(c)
+		if !ok {
+			d.ids = d.ids[:0]
+			return false
+		}
+		d.ids = append(d.ids, modelspec.FID(c.slot, id))
+	}
+	return true
+}
+
+// others reads what a sample has beside its ids.
+func (d *Decoder) others() error {
 	for i, at := range d.floats {
 		numbers, err := d.float(d.spec.Floats[i], at)
 		if err != nil {
@@ -61,15 +87,20 @@ func (d *Decoder) only(c *column) (id int64, ok bool) {
 		if v.count != 1 {
 			return 0, false
 		}
-		id = int64(d.items[v.first].bits)
+		id = int64(d.nthOf(v, 0).bits)
 	default:
 		return 0, false
 	}
+	return c.take(v.kind, id)
+}
+
+// take reads a number as an id within the column's slot; ok is false where it is none, or feature knows more.
+func (c *column) take(k kind, n int64) (id int64, ok bool) {
 	switch c.ids {
 	case model.Feature_FID:
-		return id & modelspec.MaxID, id >= 0 && modelspec.SlotOf(id) == c.slot
+		return n & modelspec.MaxID, n >= 0 && modelspec.SlotOf(n) == c.slot
 	case model.Feature_NUMBER:
-		return id, v.kind != fid && id >= 0 && id <= modelspec.MaxID
+		return n, k != fid && n >= 0 && n <= modelspec.MaxID
 	}
 	return 0, false
 }
@@ -155,7 +186,7 @@ func (d *Decoder) float(f *model.Float, at int) ([]float32, error) {
 // task reads what a task learns from: weights that the record does not have are 1, and where they
 // are 0 it needs no label.
 func (d *Decoder) task(i int) error {
-	t, weight, label := &d.tasks[i], 1.0, 1.0
+	t, weight, label := &d.tasks[i], 1.0, d.unlabelled()
 	for _, at := range [...]int{t.weight, t.mask} {
 		if at < 0 || d.none(at) {
 			continue
@@ -170,23 +201,38 @@ func (d *Decoder) task(i int) error {
 		weight *= v
 	}
 	d.sample.Weights[i] = float32(min(weight, math.MaxFloat32))
-	if d.options.Serving {
-		label = 0
-	} else if t.label >= 0 && weight == 0 && d.none(t.label) {
+	if t.label >= 0 && weight == 0 && d.none(t.label) {
 		label = 0
 	} else if t.label >= 0 {
 		v, err := d.number(t.label)
 		if err != nil {
 			return err
 		}
-		if o := &d.options; i == 0 && o.Min != o.Max && (v < o.Min || v > o.Max) {
-			return fmt.Errorf("field %q is %v, outside %v to %v", d.names[t.label], v, o.Min, o.Max)
-		}
-		label = float64(modelspec.Labelled(t.of, v))
-		if math.IsInf(label, 0) {
-			return fmt.Errorf("field %q is %v, beyond what a label can be", d.names[t.label], v)
+		if label, err = d.labelOf(i, v); err != nil {
+			return err
 		}
 	}
-	d.sample.Labels[i] = float32(label)
+	d.sample.Labels[i] = label
 	return nil
+}
+
+// unlabelled is what a task learns that reads no label.
+func (d *Decoder) unlabelled() float32 {
+	if d.options.Serving {
+		return 0
+	}
+	return 1
+}
+
+// labelOf is what a task learns of a number.
+func (d *Decoder) labelOf(i int, v float64) (float32, error) {
+	t, o := &d.tasks[i], &d.options
+	if i == 0 && o.Min != o.Max && (v < o.Min || v > o.Max) {
+		return 0, fmt.Errorf("field %q is %v, outside %v to %v", d.names[t.label], v, o.Min, o.Max)
+	}
+	label := modelspec.Labelled(t.of, v)
+	if math.IsInf(float64(label), 0) {
+		return 0, fmt.Errorf("field %q is %v, beyond what a label can be", d.names[t.label], v)
+	}
+	return label, nil
 }

@@ -25,17 +25,28 @@ func (d *Decoder) expected(pos int, name []byte) (at int, ok bool) {
 	return at, at >= 0 && d.names[at] == string(name)
 }
 
-// pair reads a message of a field 1 and a field 2 behind it, both shorter than 128 bytes: a name and
-// a Feature, of TensorFlow and of Monolith.
-func pair(b []byte) (name, feature []byte, ok bool) {
-	if len(b) < 4 || b[0] != entryKey<<3|lengthTag || b[1] > 0x7f || int(b[1]) > len(b)-4 {
-		return nil, nil, false
+// usual reads a field 1 of fewer than 128 bytes, a message of the name that stood at this position in the record before and
+// of a Feature that is a list of packed numbers, of TensorFlow or of Monolith: the declared field, the number of the list
+// in the Feature, its bytes, and how many bytes of b all of it has. It is 0 where there is anything else.
+//
+//	0a entry  0a len(name) name  12 feature  list's tag, its length  0a len(packed) packed
+func (d *Decoder) usual(pos int, b []byte) (at int, num byte, packed []byte, n int) {
+	if pos >= len(d.order) || d.order[pos] < 0 {
+		return 0, 0, nil, 0
 	}
-	name, b = b[2:2+b[1]], b[2+b[1]:]
-	if b[0] != entryValue<<3|lengthTag || b[1] > 0x7f || int(b[1]) != len(b)-2 {
-		return nil, nil, false
+	at = d.order[pos]
+	name := d.names[at]
+	end := 4 + len(name)
+	if len(b) < end+6 || b[0] != featuresEntry<<3|lengthTag || b[2] != entryKey<<3|lengthTag || int(b[3]) != len(name) || string(b[4:end]) != name {
+		return 0, 0, nil, 0
 	}
-	return name, b[2:], true
+	v := b[end:]
+	entry, feature, list, size := int(b[1]), int(v[1]), int(v[3]), int(v[5])
+	if v[0] != entryValue<<3|lengthTag || v[2]&0x87 != lengthTag || v[4] != listValue<<3|lengthTag || entry > 0x7f ||
+		entry != len(name)+4+feature || feature != list+2 || list != size+2 || len(v) < size+6 {
+		return 0, 0, nil, 0
+	}
+	return at, v[2] >> 3, v[6 : size+6], end + 6 + size
 }
 
 // lone reads a Feature that is a list of packed numbers in fewer than 128 bytes: its field's number, and these bytes.
@@ -48,15 +59,13 @@ func lone(b []byte) (num byte, packed []byte, ok bool) {
 
 // one notes a number as all that a field holds.
 func (d *Decoder) one(at int, k kind, bits uint64) {
-	d.found[at] = value{kind: k, first: len(d.items), count: 1}
-	d.items = append(d.items, item{bits: bits})
+	v := &d.found[at]
+	v.kind, v.first, v.count, v.number = k, alone, 1, int64(bits)
 }
 
-// oneOfExample reads a tf.train Feature of one number.
-func (d *Decoder) oneOfExample(at int, feature []byte) bool {
-	num, packed, ok := lone(feature)
+// oneOfExample reads a list of a tf.train Feature that has one number.
+func (d *Decoder) oneOfExample(at int, num byte, packed []byte) bool {
 	switch {
-	case !ok:
 	case num == featureInt64s:
 		if n, ok := varint(packed); ok {
 			d.one(at, integer, n)
@@ -69,10 +78,9 @@ func (d *Decoder) oneOfExample(at int, feature []byte) bool {
 	return false
 }
 
-// oneOfMonolith reads a Feature of one id into a field that had none.
-func (d *Decoder) oneOfMonolith(at int, feature []byte) bool {
-	num, packed, ok := lone(feature)
-	if !ok || len(packed) != 8 || num > monolithV2 || d.found[at].kind != absent {
+// oneOfMonolith reads a list of a Feature that has one id, into a field that had none.
+func (d *Decoder) oneOfMonolith(at int, num byte, packed []byte) bool {
+	if len(packed) != 8 || num == 0 || num > monolithV2 || d.found[at].kind != absent {
 		return false
 	}
 	id := binary.LittleEndian.Uint64(packed)
@@ -83,8 +91,17 @@ func (d *Decoder) oneOfMonolith(at int, feature []byte) bool {
 	return true
 }
 
-// varint reads one of up to nine bytes that are all there are.
+// varint reads one of up to nine bytes that are all there are. Eight of them, which ids with their slots have, hold seven
+// bits each, brought together in three steps.
 func varint(b []byte) (n uint64, ok bool) {
+	if len(b) == 8 {
+		n = binary.LittleEndian.Uint64(b)
+		ok = n&0x8080808080808080 == 0x0080808080808080
+		n &= 0x7f7f7f7f7f7f7f7f
+		n = n&0x007f007f007f007f | n&0x7f007f007f007f00>>1
+		n = n&0x00003fff00003fff | n&0x3fff00003fff0000>>2
+		return n&0x000000000fffffff | n&0x0fffffff00000000>>4, ok
+	}
 	if len(b) == 0 || len(b) > 9 {
 		return 0, false
 	}

@@ -11,17 +11,28 @@ import (
 // value is what a record holds in a declared field. It points into the record.
 type value struct {
 	kind  kind
-	first int    // of what an Example's feature lists, in the decoder's items
+	first int    // of what an Example's feature lists, in the decoder's items; alone: it lists number, and nothing is there
 	count int    // of those
 	raw   []byte // a JSON value as it is written
 
-	number int64 // that raw is, a whole one of up to 18 digits; 0: nobody looked
+	number int64 // that raw is, a whole one of up to 18 digits; 0: nobody looked. Or the bits of a number that is alone
 }
 
 // item is one value of an Example's list.
 type item struct {
 	raw  []byte
 	bits uint64 // an integer or a float64
+}
+
+// alone is the place of a number that is all that a feature lists.
+const alone = -1
+
+// nthOf is the nth of what v lists.
+func (d *Decoder) nthOf(v *value, n int) item {
+	if v.first == alone {
+		return item{bits: uint64(v.number)}
+	}
+	return d.items[v.first+n]
 }
 
 type kind uint8
@@ -99,7 +110,7 @@ func (it *values) next() bool {
 		if it.count == v.count {
 			return false
 		}
-		it.element = element{v.kind, it.d.items[v.first+it.count]}
+		it.element = element{v.kind, it.d.nthOf(v, it.count)}
 	}
 	it.count++
 	return true
@@ -216,6 +227,11 @@ func (d *Decoder) seconds(at int) error {
 
 // number reads a field of one number.
 func (d *Decoder) number(at int) (float64, error) {
+	if v := &d.found[at]; v.kind == float && v.first == alone {
+		if f := math.Float64frombits(uint64(v.number)); !math.IsNaN(f) && !math.IsInf(f, 0) {
+			return f, nil
+		}
+	}
 	e, err := d.single(at)
 	if err != nil {
 		return 0, err

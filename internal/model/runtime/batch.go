@@ -22,6 +22,8 @@ type Batch struct {
 	e       *Engine
 	ids     []column    // by feature of the spec
 	bounded []column    // by feature that has a vocabulary: of its rows
+	singles int         // the first samples, which have one id of each feature and came by AddSingle
+	ones    [][]int64   // by feature: one sample's
 	floats  [][]float32 // by Float of the spec
 	labels  [][]float32 // by task
 	weights [][]float32 // by task; nil: it has none

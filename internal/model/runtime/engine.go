@@ -35,8 +35,10 @@ type Engine struct {
 	penalties []modelspec.Added // losses of layers
 	plan      *layout.Plan
 	features  []feature
-	first     int   // of features that is not crossed
-	crossed   []int // of features
+	first     int      // of features that is not crossed
+	crossed   []int    // of features
+	slots     []uint32 // by feature
+	reads     int      // rows that a sample reads which has one id of each feature
 	floats    []float
 	tables    []table
 	shards    int
@@ -128,7 +130,7 @@ func (e *Engine) read(m *modelspec.Model) {
 		} else if e.first < 0 {
 			e.first = i
 		}
-		e.features = append(e.features, made)
+		e.features, e.slots, e.reads = append(e.features, made), append(e.slots, made.slot), e.reads+made.rows.Rows()
 	}
 	for _, name := range m.Sequences {
 		e.sequences = append(e.sequences, index[name])

@@ -82,6 +82,7 @@ func (b *Batch) Reset() { b.Truncate(0) }
 // Truncate keeps the first n samples: with an earlier Len, it takes back what was added since.
 func (b *Batch) Truncate(n int) {
 	b.sealed = false
+	b.singles = min(b.singles, n)
 	for f := range b.ids {
 		b.ids[f].truncate(n)
 	}
@@ -144,20 +145,71 @@ func (b *Batch) Add(s Sample) error {
 	for _, f := range e.crossed {
 		b.cross(f, b.Len()-1)
 	}
-	for i, values := range s.Floats {
+	b.others(s.Floats, s.Labels, s.Weights)
+	return nil
+}
+
+// AddSingle is Add of a sample with one id of each feature, ids[f] of feature f; what stands there for a crossed one is
+// not looked at.
+func (b *Batch) AddSingle(ids []int64, floats [][]float32, labels, weights []float32) error {
+	e := b.e
+	n := b.Len()
+	if len(ids) != len(e.features) || len(floats) != len(e.floats) || len(labels) != len(e.tasks) || len(e.crossed) > 0 || b.singles < n || n == e.samples || (n+1)*e.reads > e.batchIDs {
+		return b.addOnes(ids, floats, labels, weights)
+	}
+	for f, slot := range e.slots {
+		if modelspec.SlotOf(ids[f]) != slot {
+			return b.addOnes(ids, floats, labels, weights)
+		}
+	}
+	for i, values := range floats {
+		if len(values) != e.floats[i].dim {
+			return b.addOnes(ids, floats, labels, weights)
+		}
+	}
+	if weights != nil && len(weights) != len(labels) {
+		return b.addOnes(ids, floats, labels, weights)
+	}
+	for f := range b.ids {
+		c := &b.ids[f]
+		if c.ids = append(c.ids, ids[f]); c.ragged {
+			c.end(1) // of samples that were taken back
+		}
+	}
+	b.others(floats, labels, weights)
+	b.singles = n + 1
+	return nil
+}
+
+// addOnes is AddSingle where the batch has other samples, or crossed features, and where Add has a reason to refuse.
+func (b *Batch) addOnes(ids []int64, floats [][]float32, labels, weights []float32) error {
+	b.ones = b.ones[:0]
+	for f := range ids {
+		var one []int64
+		if f >= len(b.e.features) || b.e.features[f].cross == nil {
+			one = ids[f : f+1 : f+1]
+		}
+		b.ones = append(b.ones, one)
+	}
+	return b.Add(Sample{IDs: b.ones, Floats: floats, Labels: labels, Weights: weights})
+}
+
+// others appends what a sample has beside its ids.
+func (b *Batch) others(floats [][]float32, labels, weights []float32) {
+	for i, values := range floats {
 		b.floats[i] = append(b.floats[i], values...)
 	}
-	for i, label := range s.Labels {
+	for i, label := range labels {
 		b.labels[i] = append(b.labels[i], label)
-		if weight := float32(1); e.tasks[i].Weighted() {
-			if s.Weights != nil {
-				weight = s.Weights[i]
+		if b.e.tasks[i].Weighted() {
+			weight := float32(1)
+			if weights != nil {
+				weight = weights[i]
 			}
 			b.weights[i] = append(b.weights[i], weight)
 		}
 	}
 	b.sealed = false
-	return nil
 }
 
 // Column appends, after Reset, the ids of one feature for all samples, which have no labels:

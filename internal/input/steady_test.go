@@ -1,0 +1,248 @@
+package input
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	tf "github.com/wamuir/graft/tensorflow/core/example/example_protos_go_proto"
+
+	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/internal/model/specfile"
+)
+
+// steadySpec has ids of both kinds and a label; %s is room for more.
+const steadySpec = `
+name: steady
+features: [{name: ad, slot: 1, table: t%s}, {name: "user_{2..5}", slot: "{2..5}", table: t, ids: FID}%s]
+tables: [{name: t, dim: 1}]
+layers: [{name: logit, units: 1}]
+tasks: [{logit: logit, label: {field: %s%s}}]
+dense_optimizer: {adagrad: {learning_rate: 0.01, initial_accumulator_value: 0.1}}
+`
+
+func steadyModel(t testing.TB, args ...any) (*model.ModelSpec, *runtime.Engine) {
+	t.Helper()
+	spec, err := specfile.Parse(fmt.Appendf(nil, steadySpec, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := runtime.New(spec, 1, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec, e
+}
+
+// steadyEntry is one feature of a message.
+type steadyEntry struct {
+	name   string
+	ids    []int64
+	floats []float32
+}
+
+// drawSteady is a message that is laid out as all are, or but for one thing.
+func drawSteady(rng *rand.Rand, format Format) []byte {
+	all := []steadyEntry{{name: "ad", ids: []int64{rng.Int64N(1 << rng.IntN(48))}}}
+	for slot := int64(2); slot <= 5; slot++ {
+		all = append(all, steadyEntry{name: fmt.Sprint("user_", slot), ids: []int64{slot<<48 | rng.Int64N(1<<48)}})
+	}
+	if format == MonolithExample {
+		all[0].ids[0] |= 1 << 48
+	}
+	label, odd := float32(rng.IntN(6)), rng.IntN(60)
+	at := rng.IntN(len(all))
+	switch odd {
+	case 0:
+		all[at].ids = append(all[at].ids, all[at].ids[0]+1)
+	case 1:
+		all[at].ids = nil
+	case 2:
+		all = append(all[:at], all[at+1:]...)
+	case 3:
+		all = append(all, all[at])
+	case 4:
+		all = append(all, steadyEntry{name: "other", ids: []int64{1}})
+	case 5:
+		all[at].ids[0] = -1
+	case 6:
+		all[at].ids[0] = int64(rng.Uint64())
+	case 7:
+		all[0], all[at] = all[at], all[0]
+	case 8:
+		all[at].ids, all[at].floats = nil, []float32{3}
+	case 9:
+		label = float32(math.NaN())
+	case 10:
+		label = 77
+	case 11:
+		all[at].name = all[0].name
+	}
+	message := writeSteady(all, label, format, rng.IntN(2) == 0)
+	switch odd {
+	case 12:
+		message = message[:rng.IntN(len(message))]
+	case 13, 14, 15:
+		message[rng.IntN(len(message))] ^= 1 << rng.IntN(8)
+	case 16:
+		message = append(message, byte(rng.Uint32()), byte(rng.Uint32()))
+	case 17:
+		message = append(message, protowire.AppendTag(nil, mExampleWeight, protowire.Fixed32Type)...)
+		message = protowire.AppendFixed32(message, math.Float32bits(2))
+	}
+	return message
+}
+
+func writeSteady(all []steadyEntry, label float32, format Format, line bool) []byte {
+	var message []byte
+	put := func(to []byte, num protowire.Number, content []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(to, num, protowire.BytesType), content)
+	}
+	if format == Example {
+		all = append(all, steadyEntry{name: "score", floats: []float32{label}})
+	}
+	for _, e := range all {
+		var feature proto.Message
+		switch {
+		case format == Example && e.floats != nil:
+			feature = &tf.Feature{Kind: &tf.Feature_FloatList{FloatList: &tf.FloatList{Value: e.floats}}}
+		case format == Example:
+			feature = &tf.Feature{Kind: &tf.Feature_Int64List{Int64List: &tf.Int64List{Value: e.ids}}}
+		case e.floats != nil:
+			feature = monolithFloat32s(e.floats)
+		default:
+			var ids []uint64
+			for _, id := range e.ids {
+				ids = append(ids, uint64(id))
+			}
+			feature = fids2(ids)
+		}
+		content, err := proto.Marshal(feature)
+		if err != nil {
+			panic(err)
+		}
+		message = put(message, exampleFeatures, put(put(nil, entryKey, []byte(e.name)), entryValue, content))
+	}
+	if format == Example {
+		return put(nil, exampleFeatures, message)
+	}
+	if line {
+		message = put(message, mExampleLine, []byte{8, 1})
+	}
+	return put(message, mExampleLabel, protowire.AppendFixed32(nil, math.Float32bits(label)))
+}
+
+// steadyModels are those that may be read so, and some that may not.
+var steadyModels = []struct {
+	name   string
+	args   func(f Format) []any
+	steady bool
+}{
+	{"plain", func(f Format) []any { return []any{adIDs(f), "", labelField(f), ""} }, true},
+	{"a threshold", func(f Format) []any { return []any{adIDs(f), "", labelField(f), ", threshold: 3"} }, true},
+	{"crossed", func(f Format) []any {
+		return []any{adIDs(f), ", {name: both, slot: 9, table: t, cross: [ad, user_2]}", labelField(f), ""}
+	}, true},
+	{"one field twice", func(f Format) []any {
+		return []any{adIDs(f), ", {name: again, field: user_2, slot: 2, table: t, ids: FID}", labelField(f), ""}
+	}, false},
+}
+
+func adIDs(f Format) string {
+	if f == MonolithExample {
+		return ", ids: FID"
+	}
+	return ""
+}
+
+func labelField(f Format) string {
+	if f == MonolithExample {
+		return LabelName
+	}
+	return "score"
+}
+
+// What the steady road adds is what the whole reader finds, and where that refuses a record so does a decoder that knows
+// the road.
+func TestSteadyMessages(t *testing.T) {
+	for _, format := range []Format{Example, MonolithExample} {
+		for _, m := range steadyModels {
+			spec, e := steadyModel(t, m.args(format)...)
+			rng := rand.New(rand.NewPCG(3, uint64(format)))
+			quick, whole := New(spec, Options{Format: format, Min: 0, Max: 5}), New(spec, Options{Format: format, Min: 0, Max: 5})
+			whole.steady = nil
+			a, b := e.NewBatch(), e.NewBatch()
+			straight, refused := 0, 0
+			const messages = 4000
+			for range messages {
+				message := drawSteady(rng, format)
+				quick.found[0].count = -1 // which the whole reader forgets
+				got, want := quick.Into(a, message, Position{}), whole.Into(b, message, Position{})
+				if quick.found[0].count == -1 {
+					straight++
+				}
+				if fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Fatalf("%v, %s: %v, and read whole %v", format, m.name, got, want)
+				}
+				if got != nil {
+					refused++
+				}
+				if sameBatches(t, e, a, b); t.Failed() || a.Len() == 32 || rng.IntN(40) == 0 {
+					a.Reset()
+					b.Reset()
+				}
+			}
+			if most := straight > messages/4; most != m.steady || refused == 0 {
+				t.Errorf("%v, %s: %d of %d messages took the road, %d were refused", format, m.name, straight, messages, refused)
+			}
+		}
+	}
+}
+
+// A producer whose messages are seldom alike is not tried for ever.
+func TestUnsteadyProducers(t *testing.T) {
+	spec, e := steadyModel(t, "", "", "score", "")
+	d, b := New(spec, Options{Format: Example}), e.NewBatch()
+	for i := range 4 * steadyCredit {
+		all := []steadyEntry{{name: "ad", ids: []int64{1}}}
+		for slot := int64(2); slot <= 5; slot++ {
+			all = append(all, steadyEntry{name: fmt.Sprint("user_", slot), ids: []int64{slot << 48, slot<<48 | 1}[:1+i%2]})
+		}
+		if err := d.Into(b, writeSteady(all, 1, Example, false), Position{}); err != nil {
+			t.Fatal(err)
+		}
+		b.Reset()
+	}
+	if d.steady.credit >= steadyMiss {
+		t.Errorf("every second message is another, and the credit is still %d", d.steady.credit)
+	}
+}
+
+func FuzzSteady(f *testing.F) {
+	rng := rand.New(rand.NewPCG(8, 8))
+	for i := range 20 {
+		f.Add(i%2 == 0, drawSteady(rng, []Format{Example, MonolithExample}[i%2]))
+	}
+	f.Fuzz(func(t *testing.T, example bool, message []byte) {
+		format := MonolithExample
+		if example {
+			format = Example
+		}
+		spec, e := steadyModel(t, steadyModels[0].args(format)...)
+		quick, whole := New(spec, Options{Format: format}), New(spec, Options{Format: format})
+		whole.steady = nil
+		a, b := e.NewBatch(), e.NewBatch()
+		first := drawSteady(rand.New(rand.NewPCG(1, 1)), format)
+		for _, m := range [][]byte{first, first, message, message} {
+			if got, want := quick.Into(a, m, Position{}), whole.Into(b, m, Position{}); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Fatalf("%v, and read whole %v", got, want)
+			}
+			sameBatches(t, e, a, b)
+		}
+	})
+}
