@@ -520,7 +520,7 @@ func (x Norm_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Norm_Type.Descriptor instead.
 func (Norm_Type) EnumDescriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{60, 0}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{61, 0}
 }
 
 type Pool_Type int32
@@ -566,7 +566,7 @@ func (x Pool_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Pool_Type.Descriptor instead.
 func (Pool_Type) EnumDescriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{62, 0}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{63, 0}
 }
 
 // ModelSpec declares a model: what it reads, which tables it keeps and which
@@ -1565,6 +1565,7 @@ type Table struct {
 	SkipZeroEmbedding bool                   `protobuf:"varint,10,opt,name=skip_zero_embedding,json=skipZeroEmbedding,proto3" json:"skip_zero_embedding,omitempty"` // serving tables drop rows that are all but zero
 	MaxRows           uint64                 `protobuf:"varint,11,opt,name=max_rows,json=maxRows,proto3" json:"max_rows,omitempty"`                                 // on each training shard; 0: no limit
 	MaxBytes          uint64                 `protobuf:"varint,12,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`                              // likewise: of rows, slots, times and the index
+	Sync              *Sync                  `protobuf:"bytes,13,opt,name=sync,proto3" json:"sync,omitempty"`                                                       // absent: changed rows go to followers as often as the shard publishes
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1683,6 +1684,58 @@ func (x *Table) GetMaxBytes() uint64 {
 	return 0
 }
 
+func (x *Table) GetSync() *Sync {
+	if x != nil {
+		return x.Sync
+	}
+	return nil
+}
+
+// Sync says when changed rows go to followers. Checkpoints, exports and a shard's end have all of them go.
+type Sync struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	IntervalMs    uint64                 `protobuf:"varint,1,opt,name=interval_ms,json=intervalMs,proto3" json:"interval_ms,omitempty"` // the longest that one waits; 0: the shard's own interval
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Sync) Reset() {
+	*x = Sync{}
+	mi := &file_events_model_spec_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Sync) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Sync) ProtoMessage() {}
+
+func (x *Sync) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Sync.ProtoReflect.Descriptor instead.
+func (*Sync) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Sync) GetIntervalMs() uint64 {
+	if x != nil {
+		return x.IntervalMs
+	}
+	return 0
+}
+
 // Segment is a part of every row of a table, from where the one before it ends.
 type Segment struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1698,7 +1751,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_events_model_spec_proto_msgTypes[11]
+	mi := &file_events_model_spec_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +1763,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[11]
+	mi := &file_events_model_spec_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +1776,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{11}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Segment) GetDim() uint32 {
@@ -1783,7 +1836,7 @@ type LearningRate struct {
 
 func (x *LearningRate) Reset() {
 	*x = LearningRate{}
-	mi := &file_events_model_spec_proto_msgTypes[12]
+	mi := &file_events_model_spec_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +1848,7 @@ func (x *LearningRate) String() string {
 func (*LearningRate) ProtoMessage() {}
 
 func (x *LearningRate) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[12]
+	mi := &file_events_model_spec_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1808,7 +1861,7 @@ func (x *LearningRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LearningRate.ProtoReflect.Descriptor instead.
 func (*LearningRate) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{12}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LearningRate) GetKind() isLearningRate_Kind {
@@ -1866,7 +1919,7 @@ type PolynomialDecay struct {
 
 func (x *PolynomialDecay) Reset() {
 	*x = PolynomialDecay{}
-	mi := &file_events_model_spec_proto_msgTypes[13]
+	mi := &file_events_model_spec_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1878,7 +1931,7 @@ func (x *PolynomialDecay) String() string {
 func (*PolynomialDecay) ProtoMessage() {}
 
 func (x *PolynomialDecay) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[13]
+	mi := &file_events_model_spec_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1891,7 +1944,7 @@ func (x *PolynomialDecay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolynomialDecay.ProtoReflect.Descriptor instead.
 func (*PolynomialDecay) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{13}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PolynomialDecay) GetInitialLearningRate() float32 {
@@ -1941,7 +1994,7 @@ type Expire struct {
 
 func (x *Expire) Reset() {
 	*x = Expire{}
-	mi := &file_events_model_spec_proto_msgTypes[14]
+	mi := &file_events_model_spec_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1953,7 +2006,7 @@ func (x *Expire) String() string {
 func (*Expire) ProtoMessage() {}
 
 func (x *Expire) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[14]
+	mi := &file_events_model_spec_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1966,7 +2019,7 @@ func (x *Expire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expire.ProtoReflect.Descriptor instead.
 func (*Expire) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{14}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Expire) GetDays() uint32 {
@@ -1993,7 +2046,7 @@ type SlotDays struct {
 
 func (x *SlotDays) Reset() {
 	*x = SlotDays{}
-	mi := &file_events_model_spec_proto_msgTypes[15]
+	mi := &file_events_model_spec_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2005,7 +2058,7 @@ func (x *SlotDays) String() string {
 func (*SlotDays) ProtoMessage() {}
 
 func (x *SlotDays) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[15]
+	mi := &file_events_model_spec_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2018,7 +2071,7 @@ func (x *SlotDays) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotDays.ProtoReflect.Descriptor instead.
 func (*SlotDays) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{15}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SlotDays) GetSlot() uint32 {
@@ -2052,7 +2105,7 @@ type Admission struct {
 
 func (x *Admission) Reset() {
 	*x = Admission{}
-	mi := &file_events_model_spec_proto_msgTypes[16]
+	mi := &file_events_model_spec_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2117,7 @@ func (x *Admission) String() string {
 func (*Admission) ProtoMessage() {}
 
 func (x *Admission) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[16]
+	mi := &file_events_model_spec_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2130,7 @@ func (x *Admission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admission.ProtoReflect.Descriptor instead.
 func (*Admission) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{16}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Admission) GetKind() isAdmission_Kind {
@@ -2145,7 +2198,7 @@ type SlotThreshold struct {
 
 func (x *SlotThreshold) Reset() {
 	*x = SlotThreshold{}
-	mi := &file_events_model_spec_proto_msgTypes[17]
+	mi := &file_events_model_spec_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2157,7 +2210,7 @@ func (x *SlotThreshold) String() string {
 func (*SlotThreshold) ProtoMessage() {}
 
 func (x *SlotThreshold) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[17]
+	mi := &file_events_model_spec_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2170,7 +2223,7 @@ func (x *SlotThreshold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotThreshold.ProtoReflect.Descriptor instead.
 func (*SlotThreshold) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{17}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SlotThreshold) GetSlot() uint32 {
@@ -2198,7 +2251,7 @@ type SlidingCounter struct {
 
 func (x *SlidingCounter) Reset() {
 	*x = SlidingCounter{}
-	mi := &file_events_model_spec_proto_msgTypes[18]
+	mi := &file_events_model_spec_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +2263,7 @@ func (x *SlidingCounter) String() string {
 func (*SlidingCounter) ProtoMessage() {}
 
 func (x *SlidingCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[18]
+	mi := &file_events_model_spec_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +2276,7 @@ func (x *SlidingCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlidingCounter.ProtoReflect.Descriptor instead.
 func (*SlidingCounter) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{18}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SlidingCounter) GetCapacity() uint64 {
@@ -2250,7 +2303,7 @@ type Probabilistic struct {
 
 func (x *Probabilistic) Reset() {
 	*x = Probabilistic{}
-	mi := &file_events_model_spec_proto_msgTypes[19]
+	mi := &file_events_model_spec_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2315,7 @@ func (x *Probabilistic) String() string {
 func (*Probabilistic) ProtoMessage() {}
 
 func (x *Probabilistic) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[19]
+	mi := &file_events_model_spec_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2328,7 @@ func (x *Probabilistic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probabilistic.ProtoReflect.Descriptor instead.
 func (*Probabilistic) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{19}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Probabilistic) GetEqual() bool {
@@ -2315,7 +2368,7 @@ type Optimizer struct {
 
 func (x *Optimizer) Reset() {
 	*x = Optimizer{}
-	mi := &file_events_model_spec_proto_msgTypes[20]
+	mi := &file_events_model_spec_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2327,7 +2380,7 @@ func (x *Optimizer) String() string {
 func (*Optimizer) ProtoMessage() {}
 
 func (x *Optimizer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[20]
+	mi := &file_events_model_spec_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2340,7 +2393,7 @@ func (x *Optimizer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Optimizer.ProtoReflect.Descriptor instead.
 func (*Optimizer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{20}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Optimizer) GetKind() isOptimizer_Kind {
@@ -2598,7 +2651,7 @@ type Adagrad struct {
 
 func (x *Adagrad) Reset() {
 	*x = Adagrad{}
-	mi := &file_events_model_spec_proto_msgTypes[21]
+	mi := &file_events_model_spec_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2610,7 +2663,7 @@ func (x *Adagrad) String() string {
 func (*Adagrad) ProtoMessage() {}
 
 func (x *Adagrad) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[21]
+	mi := &file_events_model_spec_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2623,7 +2676,7 @@ func (x *Adagrad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adagrad.ProtoReflect.Descriptor instead.
 func (*Adagrad) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{21}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Adagrad) GetLearningRate() float32 {
@@ -2664,7 +2717,7 @@ type Sgd struct {
 
 func (x *Sgd) Reset() {
 	*x = Sgd{}
-	mi := &file_events_model_spec_proto_msgTypes[22]
+	mi := &file_events_model_spec_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2676,7 +2729,7 @@ func (x *Sgd) String() string {
 func (*Sgd) ProtoMessage() {}
 
 func (x *Sgd) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[22]
+	mi := &file_events_model_spec_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2689,7 +2742,7 @@ func (x *Sgd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sgd.ProtoReflect.Descriptor instead.
 func (*Sgd) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{22}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Sgd) GetLearningRate() float32 {
@@ -2721,7 +2774,7 @@ type Ftrl struct {
 
 func (x *Ftrl) Reset() {
 	*x = Ftrl{}
-	mi := &file_events_model_spec_proto_msgTypes[23]
+	mi := &file_events_model_spec_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2733,7 +2786,7 @@ func (x *Ftrl) String() string {
 func (*Ftrl) ProtoMessage() {}
 
 func (x *Ftrl) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[23]
+	mi := &file_events_model_spec_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2746,7 +2799,7 @@ func (x *Ftrl) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ftrl.ProtoReflect.Descriptor instead.
 func (*Ftrl) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{23}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Ftrl) GetLearningRate() float32 {
@@ -2814,7 +2867,7 @@ type DynamicWdAdagrad struct {
 
 func (x *DynamicWdAdagrad) Reset() {
 	*x = DynamicWdAdagrad{}
-	mi := &file_events_model_spec_proto_msgTypes[24]
+	mi := &file_events_model_spec_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +2879,7 @@ func (x *DynamicWdAdagrad) String() string {
 func (*DynamicWdAdagrad) ProtoMessage() {}
 
 func (x *DynamicWdAdagrad) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[24]
+	mi := &file_events_model_spec_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +2892,7 @@ func (x *DynamicWdAdagrad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DynamicWdAdagrad.ProtoReflect.Descriptor instead.
 func (*DynamicWdAdagrad) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{24}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DynamicWdAdagrad) GetLearningRate() float32 {
@@ -2911,7 +2964,7 @@ type Adadelta struct {
 
 func (x *Adadelta) Reset() {
 	*x = Adadelta{}
-	mi := &file_events_model_spec_proto_msgTypes[25]
+	mi := &file_events_model_spec_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +2976,7 @@ func (x *Adadelta) String() string {
 func (*Adadelta) ProtoMessage() {}
 
 func (x *Adadelta) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[25]
+	mi := &file_events_model_spec_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2936,7 +2989,7 @@ func (x *Adadelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adadelta.ProtoReflect.Descriptor instead.
 func (*Adadelta) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{25}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Adadelta) GetLearningRate() float32 {
@@ -2989,7 +3042,7 @@ type Adam struct {
 
 func (x *Adam) Reset() {
 	*x = Adam{}
-	mi := &file_events_model_spec_proto_msgTypes[26]
+	mi := &file_events_model_spec_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3001,7 +3054,7 @@ func (x *Adam) String() string {
 func (*Adam) ProtoMessage() {}
 
 func (x *Adam) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[26]
+	mi := &file_events_model_spec_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3014,7 +3067,7 @@ func (x *Adam) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adam.ProtoReflect.Descriptor instead.
 func (*Adam) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{26}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Adam) GetLearningRate() float32 {
@@ -3081,7 +3134,7 @@ type Amsgrad struct {
 
 func (x *Amsgrad) Reset() {
 	*x = Amsgrad{}
-	mi := &file_events_model_spec_proto_msgTypes[27]
+	mi := &file_events_model_spec_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3093,7 +3146,7 @@ func (x *Amsgrad) String() string {
 func (*Amsgrad) ProtoMessage() {}
 
 func (x *Amsgrad) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[27]
+	mi := &file_events_model_spec_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3106,7 +3159,7 @@ func (x *Amsgrad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Amsgrad.ProtoReflect.Descriptor instead.
 func (*Amsgrad) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{27}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Amsgrad) GetLearningRate() float32 {
@@ -3171,7 +3224,7 @@ type Momentum struct {
 
 func (x *Momentum) Reset() {
 	*x = Momentum{}
-	mi := &file_events_model_spec_proto_msgTypes[28]
+	mi := &file_events_model_spec_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3183,7 +3236,7 @@ func (x *Momentum) String() string {
 func (*Momentum) ProtoMessage() {}
 
 func (x *Momentum) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[28]
+	mi := &file_events_model_spec_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3196,7 +3249,7 @@ func (x *Momentum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Momentum.ProtoReflect.Descriptor instead.
 func (*Momentum) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{28}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Momentum) GetLearningRate() float32 {
@@ -3243,7 +3296,7 @@ type MovingAverage struct {
 
 func (x *MovingAverage) Reset() {
 	*x = MovingAverage{}
-	mi := &file_events_model_spec_proto_msgTypes[29]
+	mi := &file_events_model_spec_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3255,7 +3308,7 @@ func (x *MovingAverage) String() string {
 func (*MovingAverage) ProtoMessage() {}
 
 func (x *MovingAverage) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[29]
+	mi := &file_events_model_spec_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3268,7 +3321,7 @@ func (x *MovingAverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MovingAverage.ProtoReflect.Descriptor instead.
 func (*MovingAverage) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{29}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MovingAverage) GetMomentum() float32 {
@@ -3289,7 +3342,7 @@ type Rmsprop struct {
 
 func (x *Rmsprop) Reset() {
 	*x = Rmsprop{}
-	mi := &file_events_model_spec_proto_msgTypes[30]
+	mi := &file_events_model_spec_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3301,7 +3354,7 @@ func (x *Rmsprop) String() string {
 func (*Rmsprop) ProtoMessage() {}
 
 func (x *Rmsprop) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[30]
+	mi := &file_events_model_spec_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3314,7 +3367,7 @@ func (x *Rmsprop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rmsprop.ProtoReflect.Descriptor instead.
 func (*Rmsprop) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{30}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Rmsprop) GetLearningRate() float32 {
@@ -3349,7 +3402,7 @@ type RmspropV2 struct {
 
 func (x *RmspropV2) Reset() {
 	*x = RmspropV2{}
-	mi := &file_events_model_spec_proto_msgTypes[31]
+	mi := &file_events_model_spec_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3361,7 +3414,7 @@ func (x *RmspropV2) String() string {
 func (*RmspropV2) ProtoMessage() {}
 
 func (x *RmspropV2) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[31]
+	mi := &file_events_model_spec_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3374,7 +3427,7 @@ func (x *RmspropV2) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RmspropV2.ProtoReflect.Descriptor instead.
 func (*RmspropV2) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{31}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RmspropV2) GetLearningRate() float32 {
@@ -3408,7 +3461,7 @@ type Dc struct {
 
 func (x *Dc) Reset() {
 	*x = Dc{}
-	mi := &file_events_model_spec_proto_msgTypes[32]
+	mi := &file_events_model_spec_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3420,7 +3473,7 @@ func (x *Dc) String() string {
 func (*Dc) ProtoMessage() {}
 
 func (x *Dc) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[32]
+	mi := &file_events_model_spec_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3433,7 +3486,7 @@ func (x *Dc) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dc.ProtoReflect.Descriptor instead.
 func (*Dc) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{32}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Dc) GetLambda() float32 {
@@ -3464,7 +3517,7 @@ type GroupFtrl struct {
 
 func (x *GroupFtrl) Reset() {
 	*x = GroupFtrl{}
-	mi := &file_events_model_spec_proto_msgTypes[33]
+	mi := &file_events_model_spec_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3476,7 +3529,7 @@ func (x *GroupFtrl) String() string {
 func (*GroupFtrl) ProtoMessage() {}
 
 func (x *GroupFtrl) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[33]
+	mi := &file_events_model_spec_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3489,7 +3542,7 @@ func (x *GroupFtrl) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFtrl.ProtoReflect.Descriptor instead.
 func (*GroupFtrl) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{33}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GroupFtrl) GetLearningRate() float32 {
@@ -3543,7 +3596,7 @@ type BatchSoftmax struct {
 
 func (x *BatchSoftmax) Reset() {
 	*x = BatchSoftmax{}
-	mi := &file_events_model_spec_proto_msgTypes[34]
+	mi := &file_events_model_spec_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3555,7 +3608,7 @@ func (x *BatchSoftmax) String() string {
 func (*BatchSoftmax) ProtoMessage() {}
 
 func (x *BatchSoftmax) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[34]
+	mi := &file_events_model_spec_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3568,7 +3621,7 @@ func (x *BatchSoftmax) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchSoftmax.ProtoReflect.Descriptor instead.
 func (*BatchSoftmax) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{34}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BatchSoftmax) GetLearningRate() float32 {
@@ -3592,7 +3645,7 @@ type GroupAdagrad struct {
 
 func (x *GroupAdagrad) Reset() {
 	*x = GroupAdagrad{}
-	mi := &file_events_model_spec_proto_msgTypes[35]
+	mi := &file_events_model_spec_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3604,7 +3657,7 @@ func (x *GroupAdagrad) String() string {
 func (*GroupAdagrad) ProtoMessage() {}
 
 func (x *GroupAdagrad) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[35]
+	mi := &file_events_model_spec_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3617,7 +3670,7 @@ func (x *GroupAdagrad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupAdagrad.ProtoReflect.Descriptor instead.
 func (*GroupAdagrad) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{35}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GroupAdagrad) GetLearningRate() float32 {
@@ -3677,7 +3730,7 @@ type Initializer struct {
 
 func (x *Initializer) Reset() {
 	*x = Initializer{}
-	mi := &file_events_model_spec_proto_msgTypes[36]
+	mi := &file_events_model_spec_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3689,7 +3742,7 @@ func (x *Initializer) String() string {
 func (*Initializer) ProtoMessage() {}
 
 func (x *Initializer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[36]
+	mi := &file_events_model_spec_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3702,7 +3755,7 @@ func (x *Initializer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Initializer.ProtoReflect.Descriptor instead.
 func (*Initializer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{36}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Initializer) GetKind() isInitializer_Kind {
@@ -3784,7 +3837,7 @@ type Zeros struct {
 
 func (x *Zeros) Reset() {
 	*x = Zeros{}
-	mi := &file_events_model_spec_proto_msgTypes[37]
+	mi := &file_events_model_spec_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3796,7 +3849,7 @@ func (x *Zeros) String() string {
 func (*Zeros) ProtoMessage() {}
 
 func (x *Zeros) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[37]
+	mi := &file_events_model_spec_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3809,7 +3862,7 @@ func (x *Zeros) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Zeros.ProtoReflect.Descriptor instead.
 func (*Zeros) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{37}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{38}
 }
 
 type RandomUniform struct {
@@ -3822,7 +3875,7 @@ type RandomUniform struct {
 
 func (x *RandomUniform) Reset() {
 	*x = RandomUniform{}
-	mi := &file_events_model_spec_proto_msgTypes[38]
+	mi := &file_events_model_spec_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3834,7 +3887,7 @@ func (x *RandomUniform) String() string {
 func (*RandomUniform) ProtoMessage() {}
 
 func (x *RandomUniform) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[38]
+	mi := &file_events_model_spec_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3847,7 +3900,7 @@ func (x *RandomUniform) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RandomUniform.ProtoReflect.Descriptor instead.
 func (*RandomUniform) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{38}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RandomUniform) GetMin() float32 {
@@ -3872,7 +3925,7 @@ type Ones struct {
 
 func (x *Ones) Reset() {
 	*x = Ones{}
-	mi := &file_events_model_spec_proto_msgTypes[39]
+	mi := &file_events_model_spec_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3884,7 +3937,7 @@ func (x *Ones) String() string {
 func (*Ones) ProtoMessage() {}
 
 func (x *Ones) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[39]
+	mi := &file_events_model_spec_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3897,7 +3950,7 @@ func (x *Ones) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ones.ProtoReflect.Descriptor instead.
 func (*Ones) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{39}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{40}
 }
 
 type Constants struct {
@@ -3909,7 +3962,7 @@ type Constants struct {
 
 func (x *Constants) Reset() {
 	*x = Constants{}
-	mi := &file_events_model_spec_proto_msgTypes[40]
+	mi := &file_events_model_spec_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3921,7 +3974,7 @@ func (x *Constants) String() string {
 func (*Constants) ProtoMessage() {}
 
 func (x *Constants) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[40]
+	mi := &file_events_model_spec_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3934,7 +3987,7 @@ func (x *Constants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Constants.ProtoReflect.Descriptor instead.
 func (*Constants) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{40}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Constants) GetConstant() float32 {
@@ -3961,7 +4014,7 @@ type Compressor struct {
 
 func (x *Compressor) Reset() {
 	*x = Compressor{}
-	mi := &file_events_model_spec_proto_msgTypes[41]
+	mi := &file_events_model_spec_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3973,7 +4026,7 @@ func (x *Compressor) String() string {
 func (*Compressor) ProtoMessage() {}
 
 func (x *Compressor) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[41]
+	mi := &file_events_model_spec_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3986,7 +4039,7 @@ func (x *Compressor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compressor.ProtoReflect.Descriptor instead.
 func (*Compressor) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{41}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Compressor) GetKind() isCompressor_Kind {
@@ -4068,7 +4121,7 @@ type Fp32 struct {
 
 func (x *Fp32) Reset() {
 	*x = Fp32{}
-	mi := &file_events_model_spec_proto_msgTypes[42]
+	mi := &file_events_model_spec_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4080,7 +4133,7 @@ func (x *Fp32) String() string {
 func (*Fp32) ProtoMessage() {}
 
 func (x *Fp32) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[42]
+	mi := &file_events_model_spec_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4093,7 +4146,7 @@ func (x *Fp32) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fp32.ProtoReflect.Descriptor instead.
 func (*Fp32) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{42}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{43}
 }
 
 type Fp16 struct {
@@ -4104,7 +4157,7 @@ type Fp16 struct {
 
 func (x *Fp16) Reset() {
 	*x = Fp16{}
-	mi := &file_events_model_spec_proto_msgTypes[43]
+	mi := &file_events_model_spec_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4116,7 +4169,7 @@ func (x *Fp16) String() string {
 func (*Fp16) ProtoMessage() {}
 
 func (x *Fp16) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[43]
+	mi := &file_events_model_spec_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4129,7 +4182,7 @@ func (x *Fp16) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fp16.ProtoReflect.Descriptor instead.
 func (*Fp16) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{43}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{44}
 }
 
 type FixedR8 struct {
@@ -4141,7 +4194,7 @@ type FixedR8 struct {
 
 func (x *FixedR8) Reset() {
 	*x = FixedR8{}
-	mi := &file_events_model_spec_proto_msgTypes[44]
+	mi := &file_events_model_spec_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4153,7 +4206,7 @@ func (x *FixedR8) String() string {
 func (*FixedR8) ProtoMessage() {}
 
 func (x *FixedR8) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[44]
+	mi := &file_events_model_spec_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4166,7 +4219,7 @@ func (x *FixedR8) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FixedR8.ProtoReflect.Descriptor instead.
 func (*FixedR8) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{44}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *FixedR8) GetR() float32 {
@@ -4188,7 +4241,7 @@ type OneBit struct {
 
 func (x *OneBit) Reset() {
 	*x = OneBit{}
-	mi := &file_events_model_spec_proto_msgTypes[45]
+	mi := &file_events_model_spec_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4200,7 +4253,7 @@ func (x *OneBit) String() string {
 func (*OneBit) ProtoMessage() {}
 
 func (x *OneBit) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[45]
+	mi := &file_events_model_spec_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4213,7 +4266,7 @@ func (x *OneBit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OneBit.ProtoReflect.Descriptor instead.
 func (*OneBit) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{45}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *OneBit) GetStepSize() uint64 {
@@ -4283,7 +4336,7 @@ type DenseLayer struct {
 
 func (x *DenseLayer) Reset() {
 	*x = DenseLayer{}
-	mi := &file_events_model_spec_proto_msgTypes[46]
+	mi := &file_events_model_spec_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4295,7 +4348,7 @@ func (x *DenseLayer) String() string {
 func (*DenseLayer) ProtoMessage() {}
 
 func (x *DenseLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[46]
+	mi := &file_events_model_spec_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4308,7 +4361,7 @@ func (x *DenseLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DenseLayer.ProtoReflect.Descriptor instead.
 func (*DenseLayer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{46}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DenseLayer) GetName() string {
@@ -4614,7 +4667,7 @@ type Regularizer struct {
 
 func (x *Regularizer) Reset() {
 	*x = Regularizer{}
-	mi := &file_events_model_spec_proto_msgTypes[47]
+	mi := &file_events_model_spec_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4626,7 +4679,7 @@ func (x *Regularizer) String() string {
 func (*Regularizer) ProtoMessage() {}
 
 func (x *Regularizer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[47]
+	mi := &file_events_model_spec_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4639,7 +4692,7 @@ func (x *Regularizer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Regularizer.ProtoReflect.Descriptor instead.
 func (*Regularizer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{47}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Regularizer) GetL1() float32 {
@@ -4667,7 +4720,7 @@ type Mlp struct {
 
 func (x *Mlp) Reset() {
 	*x = Mlp{}
-	mi := &file_events_model_spec_proto_msgTypes[48]
+	mi := &file_events_model_spec_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4679,7 +4732,7 @@ func (x *Mlp) String() string {
 func (*Mlp) ProtoMessage() {}
 
 func (x *Mlp) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[48]
+	mi := &file_events_model_spec_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4692,7 +4745,7 @@ func (x *Mlp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mlp.ProtoReflect.Descriptor instead.
 func (*Mlp) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{48}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Mlp) GetUnits() []uint32 {
@@ -4719,7 +4772,7 @@ type AddLayer struct {
 
 func (x *AddLayer) Reset() {
 	*x = AddLayer{}
-	mi := &file_events_model_spec_proto_msgTypes[49]
+	mi := &file_events_model_spec_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4731,7 +4784,7 @@ func (x *AddLayer) String() string {
 func (*AddLayer) ProtoMessage() {}
 
 func (x *AddLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[49]
+	mi := &file_events_model_spec_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4744,7 +4797,7 @@ func (x *AddLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddLayer.ProtoReflect.Descriptor instead.
 func (*AddLayer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{49}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *AddLayer) GetBias() bool {
@@ -4763,7 +4816,7 @@ type MulLayer struct {
 
 func (x *MulLayer) Reset() {
 	*x = MulLayer{}
-	mi := &file_events_model_spec_proto_msgTypes[50]
+	mi := &file_events_model_spec_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4775,7 +4828,7 @@ func (x *MulLayer) String() string {
 func (*MulLayer) ProtoMessage() {}
 
 func (x *MulLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[50]
+	mi := &file_events_model_spec_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4788,7 +4841,7 @@ func (x *MulLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MulLayer.ProtoReflect.Descriptor instead.
 func (*MulLayer) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{50}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{51}
 }
 
 // Dot is the inner product of two inputs.
@@ -4800,7 +4853,7 @@ type Dot struct {
 
 func (x *Dot) Reset() {
 	*x = Dot{}
-	mi := &file_events_model_spec_proto_msgTypes[51]
+	mi := &file_events_model_spec_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4812,7 +4865,7 @@ func (x *Dot) String() string {
 func (*Dot) ProtoMessage() {}
 
 func (x *Dot) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[51]
+	mi := &file_events_model_spec_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4825,7 +4878,7 @@ func (x *Dot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dot.ProtoReflect.Descriptor instead.
 func (*Dot) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{51}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{52}
 }
 
 // Fm is the sum of the inner products of all pairs of a STACK's slices.
@@ -4837,7 +4890,7 @@ type Fm struct {
 
 func (x *Fm) Reset() {
 	*x = Fm{}
-	mi := &file_events_model_spec_proto_msgTypes[52]
+	mi := &file_events_model_spec_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4849,7 +4902,7 @@ func (x *Fm) String() string {
 func (*Fm) ProtoMessage() {}
 
 func (x *Fm) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[52]
+	mi := &file_events_model_spec_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4862,7 +4915,7 @@ func (x *Fm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fm.ProtoReflect.Descriptor instead.
 func (*Fm) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{52}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{53}
 }
 
 // Ffm is that of a STACK of field-aware slices, slice i's part j with slice j's part i.
@@ -4874,7 +4927,7 @@ type Ffm struct {
 
 func (x *Ffm) Reset() {
 	*x = Ffm{}
-	mi := &file_events_model_spec_proto_msgTypes[53]
+	mi := &file_events_model_spec_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4886,7 +4939,7 @@ func (x *Ffm) String() string {
 func (*Ffm) ProtoMessage() {}
 
 func (x *Ffm) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[53]
+	mi := &file_events_model_spec_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4899,7 +4952,7 @@ func (x *Ffm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ffm.ProtoReflect.Descriptor instead.
 func (*Ffm) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{53}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{54}
 }
 
 // Cross is depth times x0 * (W x + b) + x, where W is U V of that rank, or full for 0.
@@ -4913,7 +4966,7 @@ type Cross struct {
 
 func (x *Cross) Reset() {
 	*x = Cross{}
-	mi := &file_events_model_spec_proto_msgTypes[54]
+	mi := &file_events_model_spec_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4925,7 +4978,7 @@ func (x *Cross) String() string {
 func (*Cross) ProtoMessage() {}
 
 func (x *Cross) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[54]
+	mi := &file_events_model_spec_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4938,7 +4991,7 @@ func (x *Cross) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cross.ProtoReflect.Descriptor instead.
 func (*Cross) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{54}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Cross) GetDepth() uint32 {
@@ -4967,7 +5020,7 @@ type Attention struct {
 
 func (x *Attention) Reset() {
 	*x = Attention{}
-	mi := &file_events_model_spec_proto_msgTypes[55]
+	mi := &file_events_model_spec_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4979,7 +5032,7 @@ func (x *Attention) String() string {
 func (*Attention) ProtoMessage() {}
 
 func (x *Attention) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[55]
+	mi := &file_events_model_spec_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4992,7 +5045,7 @@ func (x *Attention) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attention.ProtoReflect.Descriptor instead.
 func (*Attention) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{55}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Attention) GetUnits() []uint32 {
@@ -5026,7 +5079,7 @@ type Gru struct {
 
 func (x *Gru) Reset() {
 	*x = Gru{}
-	mi := &file_events_model_spec_proto_msgTypes[56]
+	mi := &file_events_model_spec_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5038,7 +5091,7 @@ func (x *Gru) String() string {
 func (*Gru) ProtoMessage() {}
 
 func (x *Gru) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[56]
+	mi := &file_events_model_spec_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5051,7 +5104,7 @@ func (x *Gru) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gru.ProtoReflect.Descriptor instead.
 func (*Gru) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{56}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Gru) GetUnits() uint32 {
@@ -5071,7 +5124,7 @@ type Augru struct {
 
 func (x *Augru) Reset() {
 	*x = Augru{}
-	mi := &file_events_model_spec_proto_msgTypes[57]
+	mi := &file_events_model_spec_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5083,7 +5136,7 @@ func (x *Augru) String() string {
 func (*Augru) ProtoMessage() {}
 
 func (x *Augru) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[57]
+	mi := &file_events_model_spec_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5096,7 +5149,7 @@ func (x *Augru) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Augru.ProtoReflect.Descriptor instead.
 func (*Augru) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{57}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Augru) GetUnits() uint32 {
@@ -5118,7 +5171,7 @@ type Mmoe struct {
 
 func (x *Mmoe) Reset() {
 	*x = Mmoe{}
-	mi := &file_events_model_spec_proto_msgTypes[58]
+	mi := &file_events_model_spec_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5130,7 +5183,7 @@ func (x *Mmoe) String() string {
 func (*Mmoe) ProtoMessage() {}
 
 func (x *Mmoe) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[58]
+	mi := &file_events_model_spec_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5143,7 +5196,7 @@ func (x *Mmoe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mmoe.ProtoReflect.Descriptor instead.
 func (*Mmoe) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{58}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Mmoe) GetExperts() uint32 {
@@ -5181,7 +5234,7 @@ type Ple struct {
 
 func (x *Ple) Reset() {
 	*x = Ple{}
-	mi := &file_events_model_spec_proto_msgTypes[59]
+	mi := &file_events_model_spec_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5193,7 +5246,7 @@ func (x *Ple) String() string {
 func (*Ple) ProtoMessage() {}
 
 func (x *Ple) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[59]
+	mi := &file_events_model_spec_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5206,7 +5259,7 @@ func (x *Ple) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ple.ProtoReflect.Descriptor instead.
 func (*Ple) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{59}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Ple) GetLevels() uint32 {
@@ -5254,7 +5307,7 @@ type Norm struct {
 
 func (x *Norm) Reset() {
 	*x = Norm{}
-	mi := &file_events_model_spec_proto_msgTypes[60]
+	mi := &file_events_model_spec_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5266,7 +5319,7 @@ func (x *Norm) String() string {
 func (*Norm) ProtoMessage() {}
 
 func (x *Norm) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[60]
+	mi := &file_events_model_spec_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5279,7 +5332,7 @@ func (x *Norm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Norm.ProtoReflect.Descriptor instead.
 func (*Norm) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{60}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Norm) GetType() Norm_Type {
@@ -5298,7 +5351,7 @@ type Activate struct {
 
 func (x *Activate) Reset() {
 	*x = Activate{}
-	mi := &file_events_model_spec_proto_msgTypes[61]
+	mi := &file_events_model_spec_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5310,7 +5363,7 @@ func (x *Activate) String() string {
 func (*Activate) ProtoMessage() {}
 
 func (x *Activate) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[61]
+	mi := &file_events_model_spec_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5323,7 +5376,7 @@ func (x *Activate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Activate.ProtoReflect.Descriptor instead.
 func (*Activate) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{61}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{62}
 }
 
 // Pool makes one row of a STACK's or a sequence's.
@@ -5336,7 +5389,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_events_model_spec_proto_msgTypes[62]
+	mi := &file_events_model_spec_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5348,7 +5401,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[62]
+	mi := &file_events_model_spec_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5361,7 +5414,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{62}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Pool) GetType() Pool_Type {
@@ -5383,7 +5436,7 @@ type Label struct {
 
 func (x *Label) Reset() {
 	*x = Label{}
-	mi := &file_events_model_spec_proto_msgTypes[63]
+	mi := &file_events_model_spec_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5395,7 +5448,7 @@ func (x *Label) String() string {
 func (*Label) ProtoMessage() {}
 
 func (x *Label) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[63]
+	mi := &file_events_model_spec_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5408,7 +5461,7 @@ func (x *Label) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Label.ProtoReflect.Descriptor instead.
 func (*Label) Descriptor() ([]byte, []int) {
-	return file_events_model_spec_proto_rawDescGZIP(), []int{63}
+	return file_events_model_spec_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Label) GetField() string {
@@ -5441,7 +5494,7 @@ type SampleRule_Keep struct {
 
 func (x *SampleRule_Keep) Reset() {
 	*x = SampleRule_Keep{}
-	mi := &file_events_model_spec_proto_msgTypes[64]
+	mi := &file_events_model_spec_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5453,7 +5506,7 @@ func (x *SampleRule_Keep) String() string {
 func (*SampleRule_Keep) ProtoMessage() {}
 
 func (x *SampleRule_Keep) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[64]
+	mi := &file_events_model_spec_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5480,7 +5533,7 @@ type SampleRule_Drop struct {
 
 func (x *SampleRule_Drop) Reset() {
 	*x = SampleRule_Drop{}
-	mi := &file_events_model_spec_proto_msgTypes[65]
+	mi := &file_events_model_spec_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5492,7 +5545,7 @@ func (x *SampleRule_Drop) String() string {
 func (*SampleRule_Drop) ProtoMessage() {}
 
 func (x *SampleRule_Drop) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[65]
+	mi := &file_events_model_spec_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5532,7 +5585,7 @@ type SampleRule_Weigh struct {
 
 func (x *SampleRule_Weigh) Reset() {
 	*x = SampleRule_Weigh{}
-	mi := &file_events_model_spec_proto_msgTypes[66]
+	mi := &file_events_model_spec_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5544,7 +5597,7 @@ func (x *SampleRule_Weigh) String() string {
 func (*SampleRule_Weigh) ProtoMessage() {}
 
 func (x *SampleRule_Weigh) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[66]
+	mi := &file_events_model_spec_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5584,7 +5637,7 @@ type SampleRule_Negatives struct {
 
 func (x *SampleRule_Negatives) Reset() {
 	*x = SampleRule_Negatives{}
-	mi := &file_events_model_spec_proto_msgTypes[67]
+	mi := &file_events_model_spec_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5596,7 +5649,7 @@ func (x *SampleRule_Negatives) String() string {
 func (*SampleRule_Negatives) ProtoMessage() {}
 
 func (x *SampleRule_Negatives) ProtoReflect() protoreflect.Message {
-	mi := &file_events_model_spec_proto_msgTypes[67]
+	mi := &file_events_model_spec_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5812,7 +5865,7 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\vinitializer\x18\x04 \x01(\v2%.monolith.events.model.v1.InitializerR\vinitializer\"9\n" +
 	"\tSignature\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\aoutputs\x18\x02 \x03(\tR\aoutputs\"\xf0\x04\n" +
+	"\aoutputs\x18\x02 \x03(\tR\aoutputs\"\xa4\x05\n" +
 	"\x05Table\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03dim\x18\x02 \x01(\rR\x03dim\x12A\n" +
@@ -5828,7 +5881,11 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\x13skip_zero_embedding\x18\n" +
 	" \x01(\bR\x11skipZeroEmbedding\x12\x19\n" +
 	"\bmax_rows\x18\v \x01(\x04R\amaxRows\x12\x1b\n" +
-	"\tmax_bytes\x18\f \x01(\x04R\bmaxBytes\"\xce\x02\n" +
+	"\tmax_bytes\x18\f \x01(\x04R\bmaxBytes\x122\n" +
+	"\x04sync\x18\r \x01(\v2\x1e.monolith.events.model.v1.SyncR\x04sync\"'\n" +
+	"\x04Sync\x12\x1f\n" +
+	"\vinterval_ms\x18\x01 \x01(\x04R\n" +
+	"intervalMs\"\xce\x02\n" +
 	"\aSegment\x12\x10\n" +
 	"\x03dim\x18\x01 \x01(\rR\x03dim\x12A\n" +
 	"\toptimizer\x18\x02 \x01(\v2#.monolith.events.model.v1.OptimizerR\toptimizer\x12G\n" +
@@ -6158,7 +6215,7 @@ func file_events_model_spec_proto_rawDescGZIP() []byte {
 }
 
 var file_events_model_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_events_model_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_events_model_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_events_model_spec_proto_goTypes = []any{
 	(Activation)(0),              // 0: monolith.events.model.v1.Activation
 	(ModelSpec_Reduction)(0),     // 1: monolith.events.model.v1.ModelSpec.Reduction
@@ -6182,71 +6239,72 @@ var file_events_model_spec_proto_goTypes = []any{
 	(*Group)(nil),                // 19: monolith.events.model.v1.Group
 	(*Signature)(nil),            // 20: monolith.events.model.v1.Signature
 	(*Table)(nil),                // 21: monolith.events.model.v1.Table
-	(*Segment)(nil),              // 22: monolith.events.model.v1.Segment
-	(*LearningRate)(nil),         // 23: monolith.events.model.v1.LearningRate
-	(*PolynomialDecay)(nil),      // 24: monolith.events.model.v1.PolynomialDecay
-	(*Expire)(nil),               // 25: monolith.events.model.v1.Expire
-	(*SlotDays)(nil),             // 26: monolith.events.model.v1.SlotDays
-	(*Admission)(nil),            // 27: monolith.events.model.v1.Admission
-	(*SlotThreshold)(nil),        // 28: monolith.events.model.v1.SlotThreshold
-	(*SlidingCounter)(nil),       // 29: monolith.events.model.v1.SlidingCounter
-	(*Probabilistic)(nil),        // 30: monolith.events.model.v1.Probabilistic
-	(*Optimizer)(nil),            // 31: monolith.events.model.v1.Optimizer
-	(*Adagrad)(nil),              // 32: monolith.events.model.v1.Adagrad
-	(*Sgd)(nil),                  // 33: monolith.events.model.v1.Sgd
-	(*Ftrl)(nil),                 // 34: monolith.events.model.v1.Ftrl
-	(*DynamicWdAdagrad)(nil),     // 35: monolith.events.model.v1.DynamicWdAdagrad
-	(*Adadelta)(nil),             // 36: monolith.events.model.v1.Adadelta
-	(*Adam)(nil),                 // 37: monolith.events.model.v1.Adam
-	(*Amsgrad)(nil),              // 38: monolith.events.model.v1.Amsgrad
-	(*Momentum)(nil),             // 39: monolith.events.model.v1.Momentum
-	(*MovingAverage)(nil),        // 40: monolith.events.model.v1.MovingAverage
-	(*Rmsprop)(nil),              // 41: monolith.events.model.v1.Rmsprop
-	(*RmspropV2)(nil),            // 42: monolith.events.model.v1.RmspropV2
-	(*Dc)(nil),                   // 43: monolith.events.model.v1.Dc
-	(*GroupFtrl)(nil),            // 44: monolith.events.model.v1.GroupFtrl
-	(*BatchSoftmax)(nil),         // 45: monolith.events.model.v1.BatchSoftmax
-	(*GroupAdagrad)(nil),         // 46: monolith.events.model.v1.GroupAdagrad
-	(*Initializer)(nil),          // 47: monolith.events.model.v1.Initializer
-	(*Zeros)(nil),                // 48: monolith.events.model.v1.Zeros
-	(*RandomUniform)(nil),        // 49: monolith.events.model.v1.RandomUniform
-	(*Ones)(nil),                 // 50: monolith.events.model.v1.Ones
-	(*Constants)(nil),            // 51: monolith.events.model.v1.Constants
-	(*Compressor)(nil),           // 52: monolith.events.model.v1.Compressor
-	(*Fp32)(nil),                 // 53: monolith.events.model.v1.Fp32
-	(*Fp16)(nil),                 // 54: monolith.events.model.v1.Fp16
-	(*FixedR8)(nil),              // 55: monolith.events.model.v1.FixedR8
-	(*OneBit)(nil),               // 56: monolith.events.model.v1.OneBit
-	(*DenseLayer)(nil),           // 57: monolith.events.model.v1.DenseLayer
-	(*Regularizer)(nil),          // 58: monolith.events.model.v1.Regularizer
-	(*Mlp)(nil),                  // 59: monolith.events.model.v1.Mlp
-	(*AddLayer)(nil),             // 60: monolith.events.model.v1.AddLayer
-	(*MulLayer)(nil),             // 61: monolith.events.model.v1.MulLayer
-	(*Dot)(nil),                  // 62: monolith.events.model.v1.Dot
-	(*Fm)(nil),                   // 63: monolith.events.model.v1.Fm
-	(*Ffm)(nil),                  // 64: monolith.events.model.v1.Ffm
-	(*Cross)(nil),                // 65: monolith.events.model.v1.Cross
-	(*Attention)(nil),            // 66: monolith.events.model.v1.Attention
-	(*Gru)(nil),                  // 67: monolith.events.model.v1.Gru
-	(*Augru)(nil),                // 68: monolith.events.model.v1.Augru
-	(*Mmoe)(nil),                 // 69: monolith.events.model.v1.Mmoe
-	(*Ple)(nil),                  // 70: monolith.events.model.v1.Ple
-	(*Norm)(nil),                 // 71: monolith.events.model.v1.Norm
-	(*Activate)(nil),             // 72: monolith.events.model.v1.Activate
-	(*Pool)(nil),                 // 73: monolith.events.model.v1.Pool
-	(*Label)(nil),                // 74: monolith.events.model.v1.Label
-	(*SampleRule_Keep)(nil),      // 75: monolith.events.model.v1.SampleRule.Keep
-	(*SampleRule_Drop)(nil),      // 76: monolith.events.model.v1.SampleRule.Drop
-	(*SampleRule_Weigh)(nil),     // 77: monolith.events.model.v1.SampleRule.Weigh
-	(*SampleRule_Negatives)(nil), // 78: monolith.events.model.v1.SampleRule.Negatives
+	(*Sync)(nil),                 // 22: monolith.events.model.v1.Sync
+	(*Segment)(nil),              // 23: monolith.events.model.v1.Segment
+	(*LearningRate)(nil),         // 24: monolith.events.model.v1.LearningRate
+	(*PolynomialDecay)(nil),      // 25: monolith.events.model.v1.PolynomialDecay
+	(*Expire)(nil),               // 26: monolith.events.model.v1.Expire
+	(*SlotDays)(nil),             // 27: monolith.events.model.v1.SlotDays
+	(*Admission)(nil),            // 28: monolith.events.model.v1.Admission
+	(*SlotThreshold)(nil),        // 29: monolith.events.model.v1.SlotThreshold
+	(*SlidingCounter)(nil),       // 30: monolith.events.model.v1.SlidingCounter
+	(*Probabilistic)(nil),        // 31: monolith.events.model.v1.Probabilistic
+	(*Optimizer)(nil),            // 32: monolith.events.model.v1.Optimizer
+	(*Adagrad)(nil),              // 33: monolith.events.model.v1.Adagrad
+	(*Sgd)(nil),                  // 34: monolith.events.model.v1.Sgd
+	(*Ftrl)(nil),                 // 35: monolith.events.model.v1.Ftrl
+	(*DynamicWdAdagrad)(nil),     // 36: monolith.events.model.v1.DynamicWdAdagrad
+	(*Adadelta)(nil),             // 37: monolith.events.model.v1.Adadelta
+	(*Adam)(nil),                 // 38: monolith.events.model.v1.Adam
+	(*Amsgrad)(nil),              // 39: monolith.events.model.v1.Amsgrad
+	(*Momentum)(nil),             // 40: monolith.events.model.v1.Momentum
+	(*MovingAverage)(nil),        // 41: monolith.events.model.v1.MovingAverage
+	(*Rmsprop)(nil),              // 42: monolith.events.model.v1.Rmsprop
+	(*RmspropV2)(nil),            // 43: monolith.events.model.v1.RmspropV2
+	(*Dc)(nil),                   // 44: monolith.events.model.v1.Dc
+	(*GroupFtrl)(nil),            // 45: monolith.events.model.v1.GroupFtrl
+	(*BatchSoftmax)(nil),         // 46: monolith.events.model.v1.BatchSoftmax
+	(*GroupAdagrad)(nil),         // 47: monolith.events.model.v1.GroupAdagrad
+	(*Initializer)(nil),          // 48: monolith.events.model.v1.Initializer
+	(*Zeros)(nil),                // 49: monolith.events.model.v1.Zeros
+	(*RandomUniform)(nil),        // 50: monolith.events.model.v1.RandomUniform
+	(*Ones)(nil),                 // 51: monolith.events.model.v1.Ones
+	(*Constants)(nil),            // 52: monolith.events.model.v1.Constants
+	(*Compressor)(nil),           // 53: monolith.events.model.v1.Compressor
+	(*Fp32)(nil),                 // 54: monolith.events.model.v1.Fp32
+	(*Fp16)(nil),                 // 55: monolith.events.model.v1.Fp16
+	(*FixedR8)(nil),              // 56: monolith.events.model.v1.FixedR8
+	(*OneBit)(nil),               // 57: monolith.events.model.v1.OneBit
+	(*DenseLayer)(nil),           // 58: monolith.events.model.v1.DenseLayer
+	(*Regularizer)(nil),          // 59: monolith.events.model.v1.Regularizer
+	(*Mlp)(nil),                  // 60: monolith.events.model.v1.Mlp
+	(*AddLayer)(nil),             // 61: monolith.events.model.v1.AddLayer
+	(*MulLayer)(nil),             // 62: monolith.events.model.v1.MulLayer
+	(*Dot)(nil),                  // 63: monolith.events.model.v1.Dot
+	(*Fm)(nil),                   // 64: monolith.events.model.v1.Fm
+	(*Ffm)(nil),                  // 65: monolith.events.model.v1.Ffm
+	(*Cross)(nil),                // 66: monolith.events.model.v1.Cross
+	(*Attention)(nil),            // 67: monolith.events.model.v1.Attention
+	(*Gru)(nil),                  // 68: monolith.events.model.v1.Gru
+	(*Augru)(nil),                // 69: monolith.events.model.v1.Augru
+	(*Mmoe)(nil),                 // 70: monolith.events.model.v1.Mmoe
+	(*Ple)(nil),                  // 71: monolith.events.model.v1.Ple
+	(*Norm)(nil),                 // 72: monolith.events.model.v1.Norm
+	(*Activate)(nil),             // 73: monolith.events.model.v1.Activate
+	(*Pool)(nil),                 // 74: monolith.events.model.v1.Pool
+	(*Label)(nil),                // 75: monolith.events.model.v1.Label
+	(*SampleRule_Keep)(nil),      // 76: monolith.events.model.v1.SampleRule.Keep
+	(*SampleRule_Drop)(nil),      // 77: monolith.events.model.v1.SampleRule.Drop
+	(*SampleRule_Weigh)(nil),     // 78: monolith.events.model.v1.SampleRule.Weigh
+	(*SampleRule_Negatives)(nil), // 79: monolith.events.model.v1.SampleRule.Negatives
 }
 var file_events_model_spec_proto_depIdxs = []int32{
 	12, // 0: monolith.events.model.v1.ModelSpec.features:type_name -> monolith.events.model.v1.Feature
 	21, // 1: monolith.events.model.v1.ModelSpec.tables:type_name -> monolith.events.model.v1.Table
-	57, // 2: monolith.events.model.v1.ModelSpec.layers:type_name -> monolith.events.model.v1.DenseLayer
-	31, // 3: monolith.events.model.v1.ModelSpec.dense_optimizer:type_name -> monolith.events.model.v1.Optimizer
-	74, // 4: monolith.events.model.v1.ModelSpec.label:type_name -> monolith.events.model.v1.Label
-	23, // 5: monolith.events.model.v1.ModelSpec.dense_learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	58, // 2: monolith.events.model.v1.ModelSpec.layers:type_name -> monolith.events.model.v1.DenseLayer
+	32, // 3: monolith.events.model.v1.ModelSpec.dense_optimizer:type_name -> monolith.events.model.v1.Optimizer
+	75, // 4: monolith.events.model.v1.ModelSpec.label:type_name -> monolith.events.model.v1.Label
+	24, // 5: monolith.events.model.v1.ModelSpec.dense_learning_rate:type_name -> monolith.events.model.v1.LearningRate
 	14, // 6: monolith.events.model.v1.ModelSpec.floats:type_name -> monolith.events.model.v1.Float
 	15, // 7: monolith.events.model.v1.ModelSpec.outputs:type_name -> monolith.events.model.v1.Output
 	16, // 8: monolith.events.model.v1.ModelSpec.tasks:type_name -> monolith.events.model.v1.Task
@@ -6262,86 +6320,87 @@ var file_events_model_spec_proto_depIdxs = []int32{
 	13, // 18: monolith.events.model.v1.Feature.vocabulary:type_name -> monolith.events.model.v1.Vocabulary
 	4,  // 19: monolith.events.model.v1.Float.missing:type_name -> monolith.events.model.v1.Feature.Missing
 	6,  // 20: monolith.events.model.v1.Output.type:type_name -> monolith.events.model.v1.Output.Type
-	74, // 21: monolith.events.model.v1.Task.label:type_name -> monolith.events.model.v1.Label
+	75, // 21: monolith.events.model.v1.Task.label:type_name -> monolith.events.model.v1.Label
 	7,  // 22: monolith.events.model.v1.Task.loss:type_name -> monolith.events.model.v1.Task.Loss
 	18, // 23: monolith.events.model.v1.SampleRule.where:type_name -> monolith.events.model.v1.Condition
-	75, // 24: monolith.events.model.v1.SampleRule.keep:type_name -> monolith.events.model.v1.SampleRule.Keep
-	76, // 25: monolith.events.model.v1.SampleRule.drop:type_name -> monolith.events.model.v1.SampleRule.Drop
-	77, // 26: monolith.events.model.v1.SampleRule.weigh:type_name -> monolith.events.model.v1.SampleRule.Weigh
-	78, // 27: monolith.events.model.v1.SampleRule.negatives:type_name -> monolith.events.model.v1.SampleRule.Negatives
-	31, // 28: monolith.events.model.v1.Group.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	23, // 29: monolith.events.model.v1.Group.learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	47, // 30: monolith.events.model.v1.Group.initializer:type_name -> monolith.events.model.v1.Initializer
-	31, // 31: monolith.events.model.v1.Table.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	47, // 32: monolith.events.model.v1.Table.initializer:type_name -> monolith.events.model.v1.Initializer
-	22, // 33: monolith.events.model.v1.Table.segments:type_name -> monolith.events.model.v1.Segment
-	52, // 34: monolith.events.model.v1.Table.compressor:type_name -> monolith.events.model.v1.Compressor
-	23, // 35: monolith.events.model.v1.Table.learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	25, // 36: monolith.events.model.v1.Table.expire:type_name -> monolith.events.model.v1.Expire
-	27, // 37: monolith.events.model.v1.Table.admission:type_name -> monolith.events.model.v1.Admission
-	31, // 38: monolith.events.model.v1.Segment.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	47, // 39: monolith.events.model.v1.Segment.initializer:type_name -> monolith.events.model.v1.Initializer
-	52, // 40: monolith.events.model.v1.Segment.compressor:type_name -> monolith.events.model.v1.Compressor
-	23, // 41: monolith.events.model.v1.Segment.learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	24, // 42: monolith.events.model.v1.LearningRate.polynomial_decay:type_name -> monolith.events.model.v1.PolynomialDecay
-	26, // 43: monolith.events.model.v1.Expire.slots:type_name -> monolith.events.model.v1.SlotDays
-	29, // 44: monolith.events.model.v1.Admission.sliding_counter:type_name -> monolith.events.model.v1.SlidingCounter
-	30, // 45: monolith.events.model.v1.Admission.probabilistic:type_name -> monolith.events.model.v1.Probabilistic
-	28, // 46: monolith.events.model.v1.Admission.slots:type_name -> monolith.events.model.v1.SlotThreshold
-	32, // 47: monolith.events.model.v1.Optimizer.adagrad:type_name -> monolith.events.model.v1.Adagrad
-	33, // 48: monolith.events.model.v1.Optimizer.sgd:type_name -> monolith.events.model.v1.Sgd
-	34, // 49: monolith.events.model.v1.Optimizer.ftrl:type_name -> monolith.events.model.v1.Ftrl
-	35, // 50: monolith.events.model.v1.Optimizer.dynamic_wd_adagrad:type_name -> monolith.events.model.v1.DynamicWdAdagrad
-	36, // 51: monolith.events.model.v1.Optimizer.adadelta:type_name -> monolith.events.model.v1.Adadelta
-	37, // 52: monolith.events.model.v1.Optimizer.adam:type_name -> monolith.events.model.v1.Adam
-	38, // 53: monolith.events.model.v1.Optimizer.amsgrad:type_name -> monolith.events.model.v1.Amsgrad
-	39, // 54: monolith.events.model.v1.Optimizer.momentum:type_name -> monolith.events.model.v1.Momentum
-	40, // 55: monolith.events.model.v1.Optimizer.moving_average:type_name -> monolith.events.model.v1.MovingAverage
-	41, // 56: monolith.events.model.v1.Optimizer.rmsprop:type_name -> monolith.events.model.v1.Rmsprop
-	42, // 57: monolith.events.model.v1.Optimizer.rmspropv2:type_name -> monolith.events.model.v1.RmspropV2
-	43, // 58: monolith.events.model.v1.Optimizer.dc:type_name -> monolith.events.model.v1.Dc
-	44, // 59: monolith.events.model.v1.Optimizer.group_ftrl:type_name -> monolith.events.model.v1.GroupFtrl
-	45, // 60: monolith.events.model.v1.Optimizer.batch_softmax:type_name -> monolith.events.model.v1.BatchSoftmax
-	46, // 61: monolith.events.model.v1.Optimizer.group_adagrad:type_name -> monolith.events.model.v1.GroupAdagrad
-	31, // 62: monolith.events.model.v1.Dc.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	48, // 63: monolith.events.model.v1.Initializer.zeros:type_name -> monolith.events.model.v1.Zeros
-	49, // 64: monolith.events.model.v1.Initializer.random_uniform:type_name -> monolith.events.model.v1.RandomUniform
-	50, // 65: monolith.events.model.v1.Initializer.ones:type_name -> monolith.events.model.v1.Ones
-	51, // 66: monolith.events.model.v1.Initializer.constants:type_name -> monolith.events.model.v1.Constants
-	53, // 67: monolith.events.model.v1.Compressor.fp32:type_name -> monolith.events.model.v1.Fp32
-	54, // 68: monolith.events.model.v1.Compressor.fp16:type_name -> monolith.events.model.v1.Fp16
-	55, // 69: monolith.events.model.v1.Compressor.fixed_r8:type_name -> monolith.events.model.v1.FixedR8
-	56, // 70: monolith.events.model.v1.Compressor.one_bit:type_name -> monolith.events.model.v1.OneBit
-	0,  // 71: monolith.events.model.v1.DenseLayer.activation:type_name -> monolith.events.model.v1.Activation
-	2,  // 72: monolith.events.model.v1.DenseLayer.compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
-	58, // 73: monolith.events.model.v1.DenseLayer.kernel_regularizer:type_name -> monolith.events.model.v1.Regularizer
-	58, // 74: monolith.events.model.v1.DenseLayer.bias_regularizer:type_name -> monolith.events.model.v1.Regularizer
-	58, // 75: monolith.events.model.v1.DenseLayer.activity_regularizer:type_name -> monolith.events.model.v1.Regularizer
-	59, // 76: monolith.events.model.v1.DenseLayer.mlp:type_name -> monolith.events.model.v1.Mlp
-	60, // 77: monolith.events.model.v1.DenseLayer.add:type_name -> monolith.events.model.v1.AddLayer
-	61, // 78: monolith.events.model.v1.DenseLayer.mul:type_name -> monolith.events.model.v1.MulLayer
-	62, // 79: monolith.events.model.v1.DenseLayer.dot:type_name -> monolith.events.model.v1.Dot
-	63, // 80: monolith.events.model.v1.DenseLayer.fm:type_name -> monolith.events.model.v1.Fm
-	64, // 81: monolith.events.model.v1.DenseLayer.ffm:type_name -> monolith.events.model.v1.Ffm
-	65, // 82: monolith.events.model.v1.DenseLayer.cross:type_name -> monolith.events.model.v1.Cross
-	66, // 83: monolith.events.model.v1.DenseLayer.attention:type_name -> monolith.events.model.v1.Attention
-	67, // 84: monolith.events.model.v1.DenseLayer.gru:type_name -> monolith.events.model.v1.Gru
-	68, // 85: monolith.events.model.v1.DenseLayer.augru:type_name -> monolith.events.model.v1.Augru
-	69, // 86: monolith.events.model.v1.DenseLayer.mmoe:type_name -> monolith.events.model.v1.Mmoe
-	70, // 87: monolith.events.model.v1.DenseLayer.ple:type_name -> monolith.events.model.v1.Ple
-	71, // 88: monolith.events.model.v1.DenseLayer.norm:type_name -> monolith.events.model.v1.Norm
-	72, // 89: monolith.events.model.v1.DenseLayer.activate:type_name -> monolith.events.model.v1.Activate
-	73, // 90: monolith.events.model.v1.DenseLayer.pool:type_name -> monolith.events.model.v1.Pool
-	0,  // 91: monolith.events.model.v1.Mlp.activation:type_name -> monolith.events.model.v1.Activation
-	0,  // 92: monolith.events.model.v1.Attention.activation:type_name -> monolith.events.model.v1.Activation
-	9,  // 93: monolith.events.model.v1.Norm.type:type_name -> monolith.events.model.v1.Norm.Type
-	10, // 94: monolith.events.model.v1.Pool.type:type_name -> monolith.events.model.v1.Pool.Type
-	8,  // 95: monolith.events.model.v1.SampleRule.Drop.correction:type_name -> monolith.events.model.v1.SampleRule.Correction
-	96, // [96:96] is the sub-list for method output_type
-	96, // [96:96] is the sub-list for method input_type
-	96, // [96:96] is the sub-list for extension type_name
-	96, // [96:96] is the sub-list for extension extendee
-	0,  // [0:96] is the sub-list for field type_name
+	76, // 24: monolith.events.model.v1.SampleRule.keep:type_name -> monolith.events.model.v1.SampleRule.Keep
+	77, // 25: monolith.events.model.v1.SampleRule.drop:type_name -> monolith.events.model.v1.SampleRule.Drop
+	78, // 26: monolith.events.model.v1.SampleRule.weigh:type_name -> monolith.events.model.v1.SampleRule.Weigh
+	79, // 27: monolith.events.model.v1.SampleRule.negatives:type_name -> monolith.events.model.v1.SampleRule.Negatives
+	32, // 28: monolith.events.model.v1.Group.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	24, // 29: monolith.events.model.v1.Group.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	48, // 30: monolith.events.model.v1.Group.initializer:type_name -> monolith.events.model.v1.Initializer
+	32, // 31: monolith.events.model.v1.Table.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	48, // 32: monolith.events.model.v1.Table.initializer:type_name -> monolith.events.model.v1.Initializer
+	23, // 33: monolith.events.model.v1.Table.segments:type_name -> monolith.events.model.v1.Segment
+	53, // 34: monolith.events.model.v1.Table.compressor:type_name -> monolith.events.model.v1.Compressor
+	24, // 35: monolith.events.model.v1.Table.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	26, // 36: monolith.events.model.v1.Table.expire:type_name -> monolith.events.model.v1.Expire
+	28, // 37: monolith.events.model.v1.Table.admission:type_name -> monolith.events.model.v1.Admission
+	22, // 38: monolith.events.model.v1.Table.sync:type_name -> monolith.events.model.v1.Sync
+	32, // 39: monolith.events.model.v1.Segment.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	48, // 40: monolith.events.model.v1.Segment.initializer:type_name -> monolith.events.model.v1.Initializer
+	53, // 41: monolith.events.model.v1.Segment.compressor:type_name -> monolith.events.model.v1.Compressor
+	24, // 42: monolith.events.model.v1.Segment.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	25, // 43: monolith.events.model.v1.LearningRate.polynomial_decay:type_name -> monolith.events.model.v1.PolynomialDecay
+	27, // 44: monolith.events.model.v1.Expire.slots:type_name -> monolith.events.model.v1.SlotDays
+	30, // 45: monolith.events.model.v1.Admission.sliding_counter:type_name -> monolith.events.model.v1.SlidingCounter
+	31, // 46: monolith.events.model.v1.Admission.probabilistic:type_name -> monolith.events.model.v1.Probabilistic
+	29, // 47: monolith.events.model.v1.Admission.slots:type_name -> monolith.events.model.v1.SlotThreshold
+	33, // 48: monolith.events.model.v1.Optimizer.adagrad:type_name -> monolith.events.model.v1.Adagrad
+	34, // 49: monolith.events.model.v1.Optimizer.sgd:type_name -> monolith.events.model.v1.Sgd
+	35, // 50: monolith.events.model.v1.Optimizer.ftrl:type_name -> monolith.events.model.v1.Ftrl
+	36, // 51: monolith.events.model.v1.Optimizer.dynamic_wd_adagrad:type_name -> monolith.events.model.v1.DynamicWdAdagrad
+	37, // 52: monolith.events.model.v1.Optimizer.adadelta:type_name -> monolith.events.model.v1.Adadelta
+	38, // 53: monolith.events.model.v1.Optimizer.adam:type_name -> monolith.events.model.v1.Adam
+	39, // 54: monolith.events.model.v1.Optimizer.amsgrad:type_name -> monolith.events.model.v1.Amsgrad
+	40, // 55: monolith.events.model.v1.Optimizer.momentum:type_name -> monolith.events.model.v1.Momentum
+	41, // 56: monolith.events.model.v1.Optimizer.moving_average:type_name -> monolith.events.model.v1.MovingAverage
+	42, // 57: monolith.events.model.v1.Optimizer.rmsprop:type_name -> monolith.events.model.v1.Rmsprop
+	43, // 58: monolith.events.model.v1.Optimizer.rmspropv2:type_name -> monolith.events.model.v1.RmspropV2
+	44, // 59: monolith.events.model.v1.Optimizer.dc:type_name -> monolith.events.model.v1.Dc
+	45, // 60: monolith.events.model.v1.Optimizer.group_ftrl:type_name -> monolith.events.model.v1.GroupFtrl
+	46, // 61: monolith.events.model.v1.Optimizer.batch_softmax:type_name -> monolith.events.model.v1.BatchSoftmax
+	47, // 62: monolith.events.model.v1.Optimizer.group_adagrad:type_name -> monolith.events.model.v1.GroupAdagrad
+	32, // 63: monolith.events.model.v1.Dc.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	49, // 64: monolith.events.model.v1.Initializer.zeros:type_name -> monolith.events.model.v1.Zeros
+	50, // 65: monolith.events.model.v1.Initializer.random_uniform:type_name -> monolith.events.model.v1.RandomUniform
+	51, // 66: monolith.events.model.v1.Initializer.ones:type_name -> monolith.events.model.v1.Ones
+	52, // 67: monolith.events.model.v1.Initializer.constants:type_name -> monolith.events.model.v1.Constants
+	54, // 68: monolith.events.model.v1.Compressor.fp32:type_name -> monolith.events.model.v1.Fp32
+	55, // 69: monolith.events.model.v1.Compressor.fp16:type_name -> monolith.events.model.v1.Fp16
+	56, // 70: monolith.events.model.v1.Compressor.fixed_r8:type_name -> monolith.events.model.v1.FixedR8
+	57, // 71: monolith.events.model.v1.Compressor.one_bit:type_name -> monolith.events.model.v1.OneBit
+	0,  // 72: monolith.events.model.v1.DenseLayer.activation:type_name -> monolith.events.model.v1.Activation
+	2,  // 73: monolith.events.model.v1.DenseLayer.compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
+	59, // 74: monolith.events.model.v1.DenseLayer.kernel_regularizer:type_name -> monolith.events.model.v1.Regularizer
+	59, // 75: monolith.events.model.v1.DenseLayer.bias_regularizer:type_name -> monolith.events.model.v1.Regularizer
+	59, // 76: monolith.events.model.v1.DenseLayer.activity_regularizer:type_name -> monolith.events.model.v1.Regularizer
+	60, // 77: monolith.events.model.v1.DenseLayer.mlp:type_name -> monolith.events.model.v1.Mlp
+	61, // 78: monolith.events.model.v1.DenseLayer.add:type_name -> monolith.events.model.v1.AddLayer
+	62, // 79: monolith.events.model.v1.DenseLayer.mul:type_name -> monolith.events.model.v1.MulLayer
+	63, // 80: monolith.events.model.v1.DenseLayer.dot:type_name -> monolith.events.model.v1.Dot
+	64, // 81: monolith.events.model.v1.DenseLayer.fm:type_name -> monolith.events.model.v1.Fm
+	65, // 82: monolith.events.model.v1.DenseLayer.ffm:type_name -> monolith.events.model.v1.Ffm
+	66, // 83: monolith.events.model.v1.DenseLayer.cross:type_name -> monolith.events.model.v1.Cross
+	67, // 84: monolith.events.model.v1.DenseLayer.attention:type_name -> monolith.events.model.v1.Attention
+	68, // 85: monolith.events.model.v1.DenseLayer.gru:type_name -> monolith.events.model.v1.Gru
+	69, // 86: monolith.events.model.v1.DenseLayer.augru:type_name -> monolith.events.model.v1.Augru
+	70, // 87: monolith.events.model.v1.DenseLayer.mmoe:type_name -> monolith.events.model.v1.Mmoe
+	71, // 88: monolith.events.model.v1.DenseLayer.ple:type_name -> monolith.events.model.v1.Ple
+	72, // 89: monolith.events.model.v1.DenseLayer.norm:type_name -> monolith.events.model.v1.Norm
+	73, // 90: monolith.events.model.v1.DenseLayer.activate:type_name -> monolith.events.model.v1.Activate
+	74, // 91: monolith.events.model.v1.DenseLayer.pool:type_name -> monolith.events.model.v1.Pool
+	0,  // 92: monolith.events.model.v1.Mlp.activation:type_name -> monolith.events.model.v1.Activation
+	0,  // 93: monolith.events.model.v1.Attention.activation:type_name -> monolith.events.model.v1.Activation
+	9,  // 94: monolith.events.model.v1.Norm.type:type_name -> monolith.events.model.v1.Norm.Type
+	10, // 95: monolith.events.model.v1.Pool.type:type_name -> monolith.events.model.v1.Pool.Type
+	8,  // 96: monolith.events.model.v1.SampleRule.Drop.correction:type_name -> monolith.events.model.v1.SampleRule.Correction
+	97, // [97:97] is the sub-list for method output_type
+	97, // [97:97] is the sub-list for method input_type
+	97, // [97:97] is the sub-list for extension type_name
+	97, // [97:97] is the sub-list for extension extendee
+	0,  // [0:97] is the sub-list for field type_name
 }
 
 func init() { file_events_model_spec_proto_init() }
@@ -6357,17 +6416,17 @@ func file_events_model_spec_proto_init() {
 		(*SampleRule_Negatives_)(nil),
 	}
 	file_events_model_spec_proto_msgTypes[7].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[12].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[13].OneofWrappers = []any{
 		(*LearningRate_Constant)(nil),
 		(*LearningRate_PolynomialDecay)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[13].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[16].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[14].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[17].OneofWrappers = []any{
 		(*Admission_SlidingCounter)(nil),
 		(*Admission_Probabilistic)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[18].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[20].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[19].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[21].OneofWrappers = []any{
 		(*Optimizer_Adagrad)(nil),
 		(*Optimizer_Sgd)(nil),
 		(*Optimizer_Ftrl)(nil),
@@ -6384,7 +6443,6 @@ func file_events_model_spec_proto_init() {
 		(*Optimizer_BatchSoftmax)(nil),
 		(*Optimizer_GroupAdagrad)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[23].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[24].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[25].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[26].OneofWrappers = []any{}
@@ -6393,24 +6451,25 @@ func file_events_model_spec_proto_init() {
 	file_events_model_spec_proto_msgTypes[29].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[30].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[31].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[33].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[32].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[34].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[35].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[36].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[36].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[37].OneofWrappers = []any{
 		(*Initializer_Zeros)(nil),
 		(*Initializer_RandomUniform)(nil),
 		(*Initializer_Ones)(nil),
 		(*Initializer_Constants)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[41].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[42].OneofWrappers = []any{
 		(*Compressor_Fp32)(nil),
 		(*Compressor_Fp16)(nil),
 		(*Compressor_FixedR8)(nil),
 		(*Compressor_OneBit)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[44].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[45].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[46].OneofWrappers = []any{
+	file_events_model_spec_proto_msgTypes[46].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[47].OneofWrappers = []any{
 		(*DenseLayer_Mlp)(nil),
 		(*DenseLayer_Add)(nil),
 		(*DenseLayer_Mul)(nil),
@@ -6427,17 +6486,17 @@ func file_events_model_spec_proto_init() {
 		(*DenseLayer_Activate)(nil),
 		(*DenseLayer_Pool)(nil),
 	}
-	file_events_model_spec_proto_msgTypes[48].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[55].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[65].OneofWrappers = []any{}
-	file_events_model_spec_proto_msgTypes[67].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[49].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[56].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[66].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[68].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_model_spec_proto_rawDesc), len(file_events_model_spec_proto_rawDesc)),
 			NumEnums:      11,
-			NumMessages:   68,
+			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -325,7 +325,7 @@ func (s *Server) loop(ctx context.Context) error {
 	}
 }
 
-// tick publishes what is touched. A bus that is away is no error: the same goes out
+// tick publishes what is touched and due. A bus that is away is no error: the same goes out
 // again later.
 func (s *Server) tick(ctx context.Context) error {
 	s.m.expired.Add(float64(s.st.Sweep()))
@@ -333,7 +333,8 @@ func (s *Server) tick(ctx context.Context) error {
 	if s.pub.Delayed() {
 		return nil
 	}
-	err := s.publish(ctx, s.pub.Due(s.cfg.DenseEvery))
+	dense := s.pub.Due(s.cfg.DenseEvery)
+	err := s.flush(ctx, func() *publish.Dirty { return s.st.CollectDue(time.Now(), dense) })
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return nil
@@ -346,9 +347,14 @@ func (s *Server) tick(ctx context.Context) error {
 	return nil
 }
 
+// publish publishes all that is touched, what waits for its interval included.
 func (s *Server) publish(ctx context.Context, dense func(int) bool) error {
+	return s.flush(ctx, func() *publish.Dirty { return s.st.CollectDirty(dense) })
+}
+
+func (s *Server) flush(ctx context.Context, collect func() *publish.Dirty) error {
 	began := time.Now()
-	wrote, err := s.pub.Publish(ctx, func() *publish.Dirty { return s.st.CollectDirty(dense) })
+	wrote, err := s.pub.Publish(ctx, collect)
 	if wrote || err != nil {
 		s.m.flush(time.Since(began), err)
 	}

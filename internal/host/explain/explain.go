@@ -88,7 +88,8 @@ type deltaOrigin struct {
 	Shard       uint32       `json:"shard"` // training shard
 	Epoch       uint64       `json:"epoch"`
 	Step        uint64       `json:"step"`
-	Ranges      []kafkaRange `json:"ranges"` // learnt since the delta before
+	Ranges      []kafkaRange `json:"ranges"` // learnt since the delta before that names any
+	RangesAt    uint64       `json:"rangesAt,omitempty"` // the later delta that names them, where other rows of theirs had to wait
 	Traceparent string       `json:"traceparent,omitempty"`
 }
 
@@ -153,7 +154,8 @@ func Find(ctx context.Context, b bus.Bus, access *kafka.Access, brokers []string
 
 // findDelta reads the delta at seq; the ranges of a flush stand on its last chunk, which
 // follows on the same subject. A large flush is published in several calls, so that other
-// shards' deltas may lie in between.
+// shards' deltas may lie in between. A flush without ranges, when rows that they made wait, is
+// followed by the one that names them.
 func findDelta(ctx context.Context, deltas bus.Deltas, seq uint64) (o deltaOrigin, d *delta.Delta, err error) {
 	first, err := deltas.Get(ctx, seq)
 	if err != nil {
@@ -165,24 +167,33 @@ func findDelta(ctx context.Context, deltas bus.Deltas, seq uint64) (o deltaOrigi
 	}
 	errFound := errors.New("found")
 	err = deltas.Follow(ctx, seq, max(last, seq), []string{first.Subject}, func(m bus.StoredDelta) error {
-		d = new(delta.Delta)
-		if err := proto.Unmarshal(m.Data, d); err != nil {
+		x := new(delta.Delta)
+		if err := proto.Unmarshal(m.Data, x); err != nil {
 			return fmt.Errorf("delta %d: %w", m.Seq, err)
 		}
 		switch {
-		case m.Seq > seq && d.GetChunk() == 0:
+		case d != nil && x.GetEpoch() != d.GetEpoch():
+			return errFound // whoever wrote it has never said of what
+		case d == nil && m.Seq > seq && x.GetChunk() == 0:
 			return fmt.Errorf("delta %d: its last chunk is missing: %w", seq, bus.ErrNotFound)
-		case d.GetChunk()+1 < d.GetChunks():
+		case x.GetChunk()+1 < x.GetChunks():
 			return nil
+		case d == nil:
+			d = x
+			o = deltaOrigin{Seq: seq, Time: first.Time.UTC(), Shard: d.GetShard(), Epoch: d.GetEpoch(), Step: d.GetStep(), Traceparent: first.Traceparent}
+		case len(x.GetRanges()) > 0:
+			o.RangesAt = m.Seq
 		}
-		o = deltaOrigin{Seq: seq, Time: first.Time.UTC(), Shard: d.GetShard(), Epoch: d.GetEpoch(), Step: d.GetStep(), Traceparent: first.Traceparent}
-		for _, r := range d.GetRanges() {
+		for _, r := range x.GetRanges() {
 			o.Ranges = append(o.Ranges, kafkaRange{r.GetPartition(), r.GetFrom(), r.GetTo()})
+		}
+		if len(o.Ranges) == 0 && d.GetAssigned() == nil {
+			return nil
 		}
 		return errFound
 	})
 	switch {
-	case errors.Is(err, errFound):
+	case errors.Is(err, errFound), err == nil && d != nil:
 		return o, d, nil
 	case err == nil, errors.Is(err, bus.ErrTrimmed):
 		return o, nil, fmt.Errorf("delta %d: its last chunk is missing: %w", seq, bus.ErrNotFound)
@@ -264,6 +275,9 @@ func (e *Explanation) Text(w io.Writer) error {
 		}
 		if len(d.Ranges) == 0 {
 			fmt.Fprint(&b, " nothing new")
+		}
+		if d.RangesAt > 0 {
+			fmt.Fprintf(&b, ", all of which followers had with delta %d", d.RangesAt)
 		}
 		fmt.Fprintln(&b)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
@@ -39,6 +40,7 @@ type (
 		Name     string   `json:"name"`
 		Dim      uint32   `json:"dim"`
 		Segments []string `json:"segments,omitempty"`
+		Sync     string   `json:"sync,omitempty"` // the longest that followers wait for a row; none: the shard's interval
 	}
 	Output struct {
 		Name   string  `json:"name"`
@@ -82,6 +84,9 @@ func Check(spec *model.ModelSpec) (*Report, error) {
 		for _, s := range t.GetSegments() {
 			of.Segments = append(of.Segments, fmt.Sprintf("%s:%d", s.GetName(), s.GetDim()))
 		}
+		if s := t.GetSync(); s.GetIntervalMs() > 0 {
+			of.Sync = (time.Duration(s.GetIntervalMs()) * time.Millisecond).String()
+		}
 		r.Tables = append(r.Tables, of)
 	}
 	for _, o := range m.Outputs {
@@ -114,9 +119,9 @@ func (r *Report) Print(w io.Writer) error {
 	for _, f := range r.Features {
 		fmt.Fprintf(t, "%s\t%s\t%d\t%s\n", f.Name, f.Field, f.Slot, f.Table)
 	}
-	fmt.Fprintf(t, "\nTABLE\tDIM\tSEGMENTS\n")
+	fmt.Fprintf(t, "\nTABLE\tDIM\tSEGMENTS\tSYNC\n")
 	for _, of := range r.Tables {
-		fmt.Fprintf(t, "%s\t%d\t%s\n", of.Name, of.Dim, strings.Join(of.Segments, " "))
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\n", of.Name, of.Dim, strings.Join(of.Segments, " "), of.Sync)
 	}
 	fmt.Fprintf(t, "\nOUTPUT\tTYPE\tSLICES\tSHAPE\n")
 	for _, o := range r.Outputs {

@@ -29,10 +29,11 @@ const (
 	MaxInputs   = 1024 // of a layer
 	MaxTasks    = 64
 	MaxGroups   = 64
-	MaxSequence = 4096 // ids that FIRSTN keeps
-	MaxDefaults = 64   // ids for a record that has none
-	MaxCrossed  = 8    // features of a crossed one
-	MaxRules    = 64   // of samples
+	MaxSequence = 4096      // ids that FIRSTN keeps
+	MaxDefaults = 64        // ids for a record that has none
+	MaxCrossed  = 8         // features of a crossed one
+	MaxRules    = 64        // of samples
+	MaxSync     = 3_600_000 // milliseconds that a changed row waits
 	// MaxVariable bounds the elements of one dense variable.
 	MaxVariable = 1 << 26
 )
@@ -190,6 +191,9 @@ func (c *complaints) tables(spec *model.ModelSpec) {
 		}
 		if _, err := ExpiryOf(t); err != nil {
 			c.add("%s: %w", what, err)
+		}
+		if ms := t.GetSync().GetIntervalMs(); ms > MaxSync {
+			c.add("%s: sync: interval_ms is %d: give at most %d, an hour, or 0 for the shard's own interval", what, ms, MaxSync)
 		}
 		if !used[t.GetName()] {
 			c.add("%s is read by no feature: remove it, or name it in one", what)

@@ -130,7 +130,7 @@ func (s *Shard) tryApply(r *rowwire.ApplyRequest, trace string) (res *rowwire.Ap
 	if trace != "" {
 		s.trace = trace
 	}
-	s.addRange(&delta.Range{Partition: r.Partition, From: r.From, To: r.To, Epoch: r.Epoch})
+	s.ranges = join(s.ranges, &delta.Range{Partition: r.Partition, From: r.From, To: r.To, Epoch: r.Epoch})
 	s.tell()
 	return &rowwire.ApplyResponse{Applied: true, Next: p.next}, "", nil
 }
@@ -154,20 +154,6 @@ func (s *Shard) learn(r *rowwire.ApplyRequest) {
 		s.optimizers[r.Dense[i].Name].Update(v.values, v.slots, r.Dense[i].Values, optim.Step{GlobalStep: int64(s.step)})
 		s.denseTouched = true
 	}
-}
-
-// addRange adds a range to those that the next publication names.
-func (s *Shard) addRange(r *delta.Range) {
-	for i := len(s.ranges) - 1; i >= 0; i-- {
-		if last := s.ranges[i]; last.Partition == r.Partition {
-			if last.To == r.From && last.Epoch == r.Epoch {
-				last.To = r.To
-				return
-			}
-			break
-		}
-	}
-	s.ranges = append(s.ranges, r)
 }
 
 // check finds everything wrong with r that does not depend on what is recorded, so

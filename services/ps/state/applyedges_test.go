@@ -155,7 +155,7 @@ func TestRangesThatAreJoined(t *testing.T) {
 	} {
 		s := standing(t, Config{})
 		for _, x := range tc.give {
-			s.addRange(proto.Clone(x).(*delta.Range))
+			s.ranges = join(s.ranges, proto.Clone(x).(*delta.Range))
 		}
 		if !slices.EqualFunc(s.ranges, tc.want, func(a, b *delta.Range) bool { return proto.Equal(a, b) }) {
 			t.Errorf("%s: %v, want %v", name, s.ranges, tc.want)

@@ -147,7 +147,13 @@ func (s *Shard) Load(saved *checkpoint.Shard) error {
 	s.gone = map[string]map[int64]struct{}{}
 	s.staged.drop()
 	s.denseTouched = len(s.dense) > 0
-	s.ranges, s.applies, s.trace = nil, 0, ""
+	s.ranges, s.learnt, s.applies, s.trace = nil, nil, 0, ""
+	s.waiting = map[string]*waiting{}
+	for name, kind := range s.kinds {
+		if kind.interval > 0 {
+			s.waiting[name] = &waiting{interval: kind.interval}
+		}
+	}
 	s.assigned = requests{}
 	for _, id := range m.Assigned {
 		s.assigned.add(id)

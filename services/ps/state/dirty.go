@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/kernels/table"
@@ -20,28 +21,44 @@ var ErrDiverged = errors.New("the model has diverged")
 // CollectDirty takes what is touched, or nil when that is nothing. Dense variables come along
 // when wanted. The rows are those that the ranges made, not later ones.
 func (s *Shard) CollectDirty(dense func(applies int) bool) *publish.Dirty {
+	return s.CollectDue(time.Time{}, dense)
+}
+
+// CollectDue takes what of it is due at now: of tables with an interval of their own, nothing
+// before that is over. Ranges whose rows wait, wait with them.
+func (s *Shard) CollectDue(now time.Time, dense func(applies int) bool) *publish.Dirty {
 	s.mu.RLock()
-	idle := s.unpublished() == 0 && len(s.ranges) == 0 && !s.denseTouched
+	idle := s.unpublished() == 0 && len(s.ranges)+len(s.learnt) == 0 && !s.denseTouched
 	s.mu.RUnlock()
 	if idle { // so that an idle shard never takes the lock for writing
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := &publish.Dirty{Epoch: s.epoch, Step: s.step, Ranges: s.ranges, Trace: s.trace}
+	h := &publish.Dirty{Epoch: s.epoch, Step: s.step, Trace: s.trace}
 	if s.denseTouched && dense(s.applies) {
 		for _, id := range s.bandIDs {
 			h.Dense = append(h.Dense, &delta.Variable{Name: id.name, Shape: s.bands[id].Shape, At: uint32(id.at), Values: publish.Floats(s.dense[id].values)})
 		}
 		s.denseTouched = false
 	}
+	s.round++
 	for _, name := range slices.Sorted(maps.Keys(s.tables)) {
-		rows := take(s.tables[name], s.gone[name], s.kinds[name])
+		t, w := s.tables[name], s.waiting[name]
+		if w != nil && !w.due(now) {
+			w.wait(s.round, t.Touched()+len(s.gone[name]) > 0)
+			continue
+		}
+		rows := take(t, s.gone[name], s.kinds[name])
+		delete(s.gone, name)
 		if len(rows.IDs)+len(rows.Removed) > 0 {
 			h.Rows = append(h.Rows, rows)
+			if w != nil {
+				w.went(now)
+			}
 		}
 	}
-	s.gone, s.ranges, s.applies, s.trace = map[string]map[int64]struct{}{}, nil, 0, ""
+	h.Ranges, s.applies, s.trace = s.contained(), 0, ""
 	if len(h.Rows) == 0 && len(h.Ranges) == 0 && len(h.Dense) == 0 {
 		return nil
 	}

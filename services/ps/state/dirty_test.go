@@ -54,7 +54,7 @@ func TestRangesOfOnePartitionAreJoined(t *testing.T) {
 		{Partition: 0, From: 0, To: 5, Epoch: 1}, {Partition: 1, From: 0, To: 2, Epoch: 1}, {Partition: 0, From: 5, To: 9, Epoch: 1},
 		{Partition: 0, From: 9, To: 12, Epoch: 2}, {Partition: 1, From: 2, To: 3, Epoch: 1}, {Partition: 0, From: 12, To: 13, Epoch: 2},
 	} {
-		s.addRange(r)
+		s.ranges = join(s.ranges, r)
 	}
 	want := []*delta.Range{{Partition: 0, From: 0, To: 9, Epoch: 1}, {Partition: 1, From: 0, To: 3, Epoch: 1}, {Partition: 0, From: 9, To: 13, Epoch: 2}}
 	if !slices.EqualFunc(s.ranges, want, func(a, b *delta.Range) bool { return proto.Equal(a, b) }) {
@@ -74,7 +74,7 @@ func TestWhatMakesAPublication(t *testing.T) {
 		"nothing":          {func(*Shard) {}, always0, ""},
 		"variables":        {func(s *Shard) { s.denseTouched = true }, always0, "0 rows, 0 ranges, variables"},
 		"variables, later": {func(s *Shard) { s.denseTouched = true }, never, ""},
-		"ranges":           {func(s *Shard) { s.addRange(&delta.Range{To: 1}) }, never, "0 rows, 1 ranges"},
+		"ranges":           {func(s *Shard) { s.ranges = join(s.ranges, &delta.Range{To: 1}) }, never, "0 rows, 1 ranges"},
 		"a row": {func(s *Shard) {
 			_ = s.tables["user"].Assign([]int64{1}, []float32{1, 2}, 1, 0)
 		}, never, "1 rows, 0 ranges"},

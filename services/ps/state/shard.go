@@ -48,10 +48,13 @@ type Shard struct {
 	// a row that followers may have one of.
 	gone         map[string]map[int64]struct{}
 	denseTouched bool
-	ranges       []*delta.Range // to publish
-	applies      int            // since what was last collected
-	trace        string         // of a sampled apply among them
-	assigned     requests       // the latest; the checkpoint has them too
+	ranges       []*delta.Range      // learnt since rows were last collected
+	learnt       []learnt            // before that, oldest first, whose rows have not all been
+	waiting      map[string]*waiting // of the tables that put rows off
+	round        uint64              // how often rows were collected
+	applies      int                 // since what was last collected
+	trace        string              // of a sampled apply among them
+	assigned     requests            // the latest; the checkpoint has them too
 
 	cuts cuts
 }

@@ -37,6 +37,7 @@ type tableKind struct {
 	format     publish.Format // of rows in deltas
 	compressed bool           // what training looks up is not what followers hear
 	stepped    bool           // what training looks up depends on the global step
+	interval   time.Duration  // the longest that followers wait for a row; 0: the shard's own
 }
 
 func newTableKind(spec *model.ModelSpec, t *model.Table) (tableKind, error) {
@@ -49,6 +50,7 @@ func newTableKind(spec *model.ModelSpec, t *model.Table) (tableKind, error) {
 		return tableKind{}, fmt.Errorf("table %q: %w", t.GetName(), err)
 	}
 	k := tableKind{expire: table.Expiry{Days: map[int]uint32{}, DefaultDays: e.Days}, expires: e.Days > 0, limits: limits(t)}
+	k.interval = time.Duration(t.GetSync().GetIntervalMs()) * time.Millisecond
 	k.format, k.compressed = publish.FormatOf(cfg.Segments, t.GetSkipZeroEmbedding())
 	for _, segment := range cfg.Segments {
 		_, bits := segment.Compressor.(compress.OneBit)
