@@ -21,13 +21,14 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// FP16 and INT8 are how tables are sent that serving keeps no better.
+// FP16, INT8 and BITS are how tables are sent that serving keeps no better.
 type Encoding int32
 
 const (
 	Encoding_FP32 Encoding = 0
 	Encoding_FP16 Encoding = 1
 	Encoding_INT8 Encoding = 2 // signed bytes, times scale
+	Encoding_BITS Encoding = 3 // lowest first: scale where it is set, and -scale
 )
 
 // Enum value maps for Encoding.
@@ -36,11 +37,13 @@ var (
 		0: "FP32",
 		1: "FP16",
 		2: "INT8",
+		3: "BITS",
 	}
 	Encoding_value = map[string]int32{
 		"FP32": 0,
 		"FP16": 1,
 		"INT8": 2,
+		"BITS": 3,
 	}
 )
 
@@ -333,9 +336,9 @@ type Rows struct {
 	Dim           uint32                 `protobuf:"varint,2,opt,name=dim,proto3" json:"dim,omitempty"`
 	Encoding      Encoding               `protobuf:"varint,3,opt,name=encoding,proto3,enum=monolith.events.delta.v1.Encoding" json:"encoding,omitempty"`
 	Ids           []uint64               `protobuf:"fixed64,4,rep,packed,name=ids,proto3" json:"ids,omitempty"`
-	Values        []byte                 `protobuf:"bytes,5,opt,name=values,proto3" json:"values,omitempty"`            // len(ids) x dim, little endian
+	Values        []byte                 `protobuf:"bytes,5,opt,name=values,proto3" json:"values,omitempty"`            // len(ids) x dim, little endian; of BITS, each row begins at a byte
 	Removed       []uint64               `protobuf:"fixed64,6,rep,packed,name=removed,proto3" json:"removed,omitempty"` // ids to drop: they belonged to a lost timeline
-	Scale         float32                `protobuf:"fixed32,7,opt,name=scale,proto3" json:"scale,omitempty"`            // of INT8
+	Scale         float32                `protobuf:"fixed32,7,opt,name=scale,proto3" json:"scale,omitempty"`            // of INT8 and BITS
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -529,11 +532,12 @@ const file_events_delta_delta_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05shape\x18\x02 \x03(\rR\x05shape\x12\x16\n" +
 	"\x06values\x18\x03 \x01(\fR\x06values\x12\x0e\n" +
-	"\x02at\x18\x04 \x01(\rR\x02at*(\n" +
+	"\x02at\x18\x04 \x01(\rR\x02at*2\n" +
 	"\bEncoding\x12\b\n" +
 	"\x04FP32\x10\x00\x12\b\n" +
 	"\x04FP16\x10\x01\x12\b\n" +
-	"\x04INT8\x10\x02B.Z,github.com/monolith-go/monolith/events/deltab\x06proto3"
+	"\x04INT8\x10\x02\x12\b\n" +
+	"\x04BITS\x10\x03B.Z,github.com/monolith-go/monolith/events/deltab\x06proto3"
 
 var (
 	file_events_delta_delta_proto_rawDescOnce sync.Once

@@ -144,10 +144,43 @@ func TestVerifyCompressedRows(t *testing.T) {
 	}
 }
 
+// FuzzFold takes any delta that decodes: it is refused, or each row that it names has as many numbers as it says.
+func FuzzFold(f *testing.F) {
+	for _, r := range []*delta.Rows{
+		{Table: "user", Dim: 2, Ids: []uint64{1}, Values: make([]byte, 8), Removed: []uint64{3}},
+		{Table: "user", Dim: 3, Encoding: delta.Encoding_FP16, Ids: []uint64{1}, Values: make([]byte, 6)},
+		{Table: "user", Dim: 9, Encoding: delta.Encoding_BITS, Scale: 1, Ids: []uint64{1, 2}, Values: make([]byte, 4)},
+		{Table: "user", Dim: math.MaxUint32, Encoding: delta.Encoding_BITS, Ids: []uint64{1}, Values: make([]byte, 4)},
+	} {
+		b, err := proto.Marshal(&delta.Delta{Rows: []*delta.Rows{r}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var d delta.Delta
+		if proto.Unmarshal(data, &d) != nil || len(d.GetRows()) != 1 {
+			return
+		}
+		s := NewRows()
+		if s.Fold(&d) != nil {
+			return
+		}
+		r := d.GetRows()[0]
+		for _, id := range r.GetIds() {
+			if row := s.Tables[r.GetTable()][int64(id)]; len(row) != int(r.GetDim()) {
+				t.Fatalf("row %d of %d numbers has %d", id, r.GetDim(), len(row))
+			}
+		}
+	})
+}
+
 func TestFoldRefuses(t *testing.T) {
 	for name, r := range map[string]*delta.Rows{
 		"too few bytes":    {Table: "user", Dim: 2, Ids: []uint64{1}, Values: make([]byte, 7)},
 		"too many":         {Table: "user", Dim: 2, Encoding: delta.Encoding_INT8, Ids: []uint64{1}, Values: make([]byte, 3)},
+		"too few bits":     {Table: "user", Dim: 9, Encoding: delta.Encoding_BITS, Ids: []uint64{1}, Values: make([]byte, 1)},
 		"unknown encoding": {Table: "user", Dim: 2, Encoding: 9, Ids: []uint64{1}, Values: make([]byte, 8)},
 	} {
 		if err := NewRows().Fold(&delta.Delta{Rows: []*delta.Rows{r}}); err == nil {

@@ -77,18 +77,17 @@ func (s *Rows) Fold(d *delta.Delta) error {
 		for _, id := range r.GetRemoved() {
 			delete(t, int64(id))
 		}
-		decode, width := decoder(r)
-		n := int(r.GetDim()) * width
-		if width == 0 || len(r.GetValues()) != n*len(r.GetIds()) {
+		decode, n := decoder(r)
+		if decode == nil || len(r.GetValues()) != n*len(r.GetIds()) {
 			return fmt.Errorf("table %s: %d rows of dim %d in encoding %v came with %d bytes", r.GetTable(), len(r.GetIds()), r.GetDim(), r.GetEncoding(), len(r.GetValues()))
 		}
 		for i, id := range r.GetIds() {
 			row := make([]float32, r.GetDim())
 			for j := range row {
-				row[j] = decode(r.GetValues()[i*n+j*width:])
+				row[j] = decode(r.GetValues()[i*n:(i+1)*n], j)
 			}
 			t[int64(id)] = row
-			if delete(s.coarse[r.GetTable()], int64(id)); width < 4 {
+			if delete(s.coarse[r.GetTable()], int64(id)); r.GetEncoding() != delta.Encoding_FP32 {
 				s.coarse[r.GetTable()][int64(id)] = true
 			}
 		}
@@ -105,15 +104,23 @@ func (s *Rows) Fold(d *delta.Delta) error {
 
 func whole(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b)) }
 
-// decoder reads one number of r, width bytes wide; 0 for an encoding that is not known.
-func decoder(r *delta.Rows) (decode func([]byte) float32, width int) {
+// decoder reads number j of a row of r, which takes so many bytes; nil for an encoding that is not known.
+func decoder(r *delta.Rows) (decode func(row []byte, j int) float32, bytes int) {
+	dim := int(r.GetDim())
 	switch r.GetEncoding() {
 	case delta.Encoding_FP32:
-		return whole, 4
+		return func(row []byte, j int) float32 { return whole(row[4*j:]) }, 4 * dim
 	case delta.Encoding_FP16:
-		return func(b []byte) float32 { return fromHalf(binary.LittleEndian.Uint16(b)) }, 2
+		return func(row []byte, j int) float32 { return fromHalf(binary.LittleEndian.Uint16(row[2*j:])) }, 2 * dim
 	case delta.Encoding_INT8:
-		return func(b []byte) float32 { return float32(int8(b[0])) * r.GetScale() }, 1
+		return func(row []byte, j int) float32 { return float32(int8(row[j])) * r.GetScale() }, dim
+	case delta.Encoding_BITS:
+		return func(row []byte, j int) float32 {
+			if row[j/8]&(1<<(j%8)) != 0 {
+				return r.GetScale()
+			}
+			return -r.GetScale()
+		}, (dim + 7) / 8
 	}
 	return nil, 0
 }

@@ -119,6 +119,11 @@ func TestCompressedRows(t *testing.T) {
 	d.Shard, d.Shards = 0, 1
 	d.Rows[0].Encoding, d.Rows[0].Scale, d.Rows[0].Values = delta.Encoding_INT8, 2./128, []byte{1, 0x80, 127, 0xff}
 	w.rows["movie"][modelspec.FID(2, 4)] = []float32{2. / 128, -2, 127 * 2. / 128, -2. / 128}
+	w.publish(d)
+	d = w.learn("movie", 2, 5, 3, 0, 0, 0, 0)
+	d.Shard, d.Shards = 0, 1
+	d.Rows[0].Encoding, d.Rows[0].Scale, d.Rows[0].Values = delta.Encoding_BITS, .5, []byte{0b0110}
+	w.rows["movie"][modelspec.FID(2, 5)] = []float32{-.5, .5, .5, -.5}
 	seq := w.publish(d)
 	for _, wait := range waits {
 		wait(seq)

@@ -38,7 +38,7 @@ func TestDeltasCarryWhatServingKeeps(t *testing.T) {
 		"halves":                  {func(t *model.Table) { t.Compressor = pstest.Halves() }, .37, delta.Encoding_FP16, 0},
 		"halves that overflow":    {func(t *model.Table) { t.Compressor = pstest.Halves() }, 70000, delta.Encoding_FP32, 0},
 		"bytes":                   {func(t *model.Table) { t.Compressor = pstest.Bytes(3) }, .37, delta.Encoding_INT8, 3. / 128},
-		"bits":                    {func(t *model.Table) { t.Compressor = pstest.Bits() }, .37, delta.Encoding_INT8, .3},
+		"bits":                    {func(t *model.Table) { t.Compressor = pstest.Bits() }, .37, delta.Encoding_BITS, .3},
 		"bits, zeros are skipped": {func(t *model.Table) { t.Compressor, t.SkipZeroEmbedding = pstest.Bits(), true }, .37, delta.Encoding_FP32, 0},
 		"parts of one kind":       {parts(pstest.Bytes(2), pstest.Bytes(2)), .37, delta.Encoding_INT8, 2. / 128},
 		"parts of two ranges":     {parts(pstest.Bytes(2), pstest.Bytes(4)), .37, delta.Encoding_FP32, 0},

@@ -297,7 +297,7 @@ func (w *world) follow() *mirror {
 			}
 			dim := int(rows.GetDim())
 			for i, id := range rows.GetIds() {
-				n := dim * map[delta.Encoding]int{delta.Encoding_FP32: 4, delta.Encoding_FP16: 2, delta.Encoding_INT8: 1}[rows.GetEncoding()]
+				n := map[delta.Encoding]int{delta.Encoding_FP32: 4 * dim, delta.Encoding_FP16: 2 * dim, delta.Encoding_INT8: dim, delta.Encoding_BITS: (dim + 7) / 8}[rows.GetEncoding()]
 				t[int64(id)] = pstest.Row(rows, rows.GetValues()[i*n:(i+1)*n])
 			}
 			for _, id := range rows.GetRemoved() {

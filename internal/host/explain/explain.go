@@ -88,7 +88,7 @@ type deltaOrigin struct {
 	Shard       uint32       `json:"shard"` // training shard
 	Epoch       uint64       `json:"epoch"`
 	Step        uint64       `json:"step"`
-	Ranges      []kafkaRange `json:"ranges"` // learnt since the delta before that names any
+	Ranges      []kafkaRange `json:"ranges"`             // learnt since the delta before that names any
 	RangesAt    uint64       `json:"rangesAt,omitempty"` // the later delta that names them, where other rows of theirs had to wait
 	Traceparent string       `json:"traceparent,omitempty"`
 }

@@ -31,6 +31,7 @@ func FuzzDelta(f *testing.F) {
 		{Chunks: 1, Rows: []*delta.Rows{{Table: "user", Dim: 2, Ids: []uint64{1, 2}, Values: make([]byte, 16), Removed: []uint64{3}}}},
 		{Chunks: 1, Rows: []*delta.Rows{{Table: "movie", Dim: 2, Encoding: delta.Encoding_FP16, Ids: []uint64{1}, Values: make([]byte, 4)}}},
 		{Chunks: 1, Rows: []*delta.Rows{{Table: "movie", Dim: 2, Encoding: delta.Encoding_INT8, Scale: 2, Ids: []uint64{1}, Values: make([]byte, 2)}}},
+		{Chunks: 1, Rows: []*delta.Rows{{Table: "movie", Dim: 2, Encoding: delta.Encoding_BITS, Scale: 2, Ids: []uint64{1, 2}, Values: []byte{1, 2}}}},
 		{Chunks: 1, Rows: []*delta.Rows{{Table: "movie", Dim: 2, Encoding: 7, Ids: []uint64{1}, Values: make([]byte, 2)}}},
 		{Chunks: 2, Chunk: 1, Epoch: 3, Dense: []*delta.Variable{{Name: "dense_2/bias", Shape: []uint32{1}, Values: make([]byte, 4)}}},
 		{Chunks: 1, Rows: []*delta.Rows{{Table: "user", Dim: 1 << 31, Ids: []uint64{1}}}},

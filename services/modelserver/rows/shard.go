@@ -107,11 +107,11 @@ func (m *Shard) applyRows(r *delta.Rows, seq uint64, unixSec uint32) error {
 	if dim != t.Dim() {
 		return fmt.Errorf("table %s: rows have dim %d, the export %d", t.Name(), dim, t.Dim())
 	}
-	width := widthOf(r.GetEncoding())
-	if width == 0 {
+	size, known := sizeOf(r.GetEncoding(), dim)
+	if !known {
 		return fmt.Errorf("table %s: unknown encoding %d of values; a newer model server knows it", t.Name(), r.GetEncoding())
 	}
-	if len(r.GetValues()) != len(r.GetIds())*dim*width {
+	if len(r.GetValues()) != len(r.GetIds())*size {
 		return fmt.Errorf("table %s: %d rows of dim %d came with %d bytes of values", t.Name(), len(r.GetIds()), dim, len(r.GetValues()))
 	}
 	m.ids = m.ids[:0]
@@ -130,7 +130,8 @@ func (m *Shard) applyRows(r *delta.Rows, seq uint64, unixSec uint32) error {
 			continue
 		}
 		at := len(m.values)
-		m.values = appendFloats(m.values, r.GetValues()[i*dim*width:(i+1)*dim*width], width, r.GetScale())
+		m.values = slices.Grow(m.values, dim)[:at+dim]
+		decode(m.values[at:], r.GetValues()[i*size:(i+1)*size], r.GetEncoding(), r.GetScale())
 		if !finite(m.values[at:]) { // the row stays as it is; the others need not
 			if m.values = m.values[:at]; broken == 0 {
 				firstBroken = int64(id)
@@ -156,35 +157,39 @@ func finite(v []float32) bool {
 	return true
 }
 
-// widthOf is the number of bytes of one number, 0 where that is not known.
-func widthOf(e delta.Encoding) int {
+// sizeOf is the number of bytes of a row of dim numbers; false where that is not known.
+func sizeOf(e delta.Encoding, dim int) (int, bool) {
 	switch e {
 	case delta.Encoding_FP32:
-		return 4
+		return 4 * dim, true
 	case delta.Encoding_FP16:
-		return 2
+		return 2 * dim, true
 	case delta.Encoding_INT8:
-		return 1
+		return dim, true
+	case delta.Encoding_BITS:
+		return (dim + 7) / 8, true
 	}
-	return 0
+	return 0, false
 }
 
-// appendFloats decodes little-endian float32, float16 or bytes times scale, as wide as
-// width says.
-func appendFloats(dst []float32, b []byte, width int, scale float32) []float32 {
-	at, n := len(dst), len(b)/width
-	dst = slices.Grow(dst, n)[:at+n]
-	switch b, out := b[:n*width], dst[at:]; width {
-	case 1:
-		for i, q := range b {
-			out[i] = float32(int8(q)) * scale
+// decode reads a row of an encoding that is known; b is as long as sizeOf says.
+func decode(row []float32, b []byte, e delta.Encoding, scale float32) {
+	switch e {
+	case delta.Encoding_BITS:
+		for i := range row {
+			if row[i] = -scale; b[i/8]>>(i%8)&1 == 1 {
+				row[i] = scale
+			}
 		}
-	case 2:
-		compress.FP16{}.Decode(out, b)
+	case delta.Encoding_INT8:
+		for i, q := range b {
+			row[i] = float32(int8(q)) * scale
+		}
+	case delta.Encoding_FP16:
+		compress.FP16{}.Decode(row, b)
 	default:
-		compress.FP32{}.Decode(out, b)
+		compress.FP32{}.Decode(row, b)
 	}
-	return dst
 }
 
 // lookup answers r from the tables into the memory of out; an id of another shard is

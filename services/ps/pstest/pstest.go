@@ -134,6 +134,12 @@ func Row(r *delta.Rows, b []byte) []float32 {
 		for i := range v {
 			v[i] = float32(int8(b[i])) * r.GetScale()
 		}
+	case delta.Encoding_BITS:
+		for i := range v {
+			if v[i] = -r.GetScale(); b[i/8]>>(i%8)&1 == 1 {
+				v[i] = r.GetScale()
+			}
+		}
 	default:
 		copy(v, Floats(b))
 	}

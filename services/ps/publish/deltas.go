@@ -70,7 +70,7 @@ func (w Writer) rowDeltas(h *Dirty) []*delta.Delta {
 			for _, id := range r.IDs[at : at+n] {
 				rows.Ids = append(rows.Ids, uint64(id))
 			}
-			rows.Values = r.Format.append(rows.Values, r.Values[at*r.Dim:(at+n)*r.Dim])
+			rows.Values = r.Format.append(rows.Values, r.Values[at*r.Dim:(at+n)*r.Dim], r.Dim)
 			at += n
 		}
 		for at := 0; at < len(r.Removed); {

@@ -150,6 +150,39 @@ func TestFormatsOfSegments(t *testing.T) {
 	}
 }
 
+// Signs travel as bits: each row begins at a byte, whatever its length, and no chunk is fuller than it may be.
+func TestSignsTravelAsBits(t *testing.T) {
+	for _, dim := range []int{1, 7, 8, 9, 64, 1000} {
+		const n = 500
+		h := &Dirty{Rows: []Rows{{Table: "user", Dim: dim, Format: Format{compress.OneBit{Amplitude: .25}}}}}
+		for i := range n {
+			h.Rows[0].IDs = append(h.Rows[0].IDs, int64(i))
+			for j := range dim {
+				h.Rows[0].Values = append(h.Rows[0].Values, float32((i*j)%5-2))
+			}
+		}
+		at, size := 0, (dim+7)/8
+		for _, d := range own.rowDeltas(h) {
+			for _, r := range d.GetRows() {
+				if r.GetEncoding() != delta.Encoding_BITS || len(r.GetValues()) != size*len(r.GetIds()) {
+					t.Fatalf("%d rows of %d signs are %d bytes of %v", len(r.GetIds()), dim, len(r.GetValues()), r.GetEncoding())
+				}
+				for k := range r.GetIds() {
+					for j, x := range pstest.Row(r, r.GetValues()[k*size:(k+1)*size]) {
+						if want := h.Rows[0].Values[at*dim+j]; x != .25 && x != -.25 || x > 0 != (want > 0) {
+							t.Fatalf("number %d of row %d of %d is %v, and %v came", j, at, dim, want, x)
+						}
+					}
+					at++
+				}
+			}
+		}
+		if at != n {
+			t.Errorf("%d rows of %d came", at, n)
+		}
+	}
+}
+
 // Variables fill chunks up to their bound; one that is larger has its own.
 func TestChunksOfVariablesAreFull(t *testing.T) {
 	v := func(n int) *delta.Variable { return &delta.Variable{Name: "abcd", Values: make([]byte, n-4-64)} }

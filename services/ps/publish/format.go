@@ -1,6 +1,8 @@
 package publish
 
 import (
+	"slices"
+
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/kernels/compress"
 	"github.com/monolith-go/monolith/kernels/table"
@@ -9,8 +11,17 @@ import (
 
 // Format is how the rows of a table travel to followers: as serving keeps them, where all
 // of a row is kept alike. Encoding what has been decoded gives the same bytes, so what is
-// served is the same as if every row had come whole, from a quarter or half of the bytes.
+// served is the same as if every row had come whole, from half of the bytes or a quarter. Signs
+// that serving keeps as bytes travel as bits.
 type Format struct{ compress.Compressor }
+
+// Size is the number of bytes of a row of dim numbers on its way.
+func (f Format) Size(dim int) int {
+	if _, ok := f.Compressor.(compress.OneBit); ok {
+		return (dim + 7) / 8
+	}
+	return f.Compressor.Size(dim)
+}
 
 // FormatOf is the format of a table, and whether its lookups in training show something
 // else than a follower is to hear. skipZero says that followers drop rows of zeros.
@@ -53,15 +64,26 @@ func (f Format) wire() (delta.Encoding, float32) {
 	case compress.FixedR8:
 		return delta.Encoding_INT8, c.Step()
 	case compress.OneBit:
-		return delta.Encoding_INT8, c.Amplitude
+		return delta.Encoding_BITS, c.Amplitude
 	}
 	return delta.Encoding_FP32, 0
 }
 
-// append encodes values behind b.
-func (f Format) append(b []byte, values []float32) []byte {
+// append encodes rows of dim numbers behind b.
+func (f Format) append(b []byte, values []float32, dim int) []byte {
 	n := len(b)
-	b = append(b, make([]byte, f.Size(len(values)))...)
-	f.Encode(b[n:], values)
+	b = append(b, make([]byte, len(values)/dim*f.Size(dim))...)
+	if _, ok := f.Compressor.(compress.OneBit); !ok {
+		f.Encode(b[n:], values)
+		return b
+	}
+	for row := range slices.Chunk(values, dim) {
+		for i, x := range row {
+			if x > 0 {
+				b[n+i/8] |= 1 << (i % 8)
+			}
+		}
+		n += f.Size(dim)
+	}
 	return b
 }
