@@ -94,7 +94,7 @@ func TestFetchBetweenMachines(t *testing.T) {
 	dir, identity := export(t, large)
 	into := t.TempDir()
 	m := hosts.New(t, 2)
-	m[1].Hide(filepath.Dir(dir))
+	m[1].Disk(filepath.Dir(dir))
 	run := func(h *hosts.Host, role string) *bufio.Scanner {
 		cmd := h.Command(os.Args[0], "-test.run=^TestFetchBetweenMachines$", "-test.v")
 		cmd.Env, cmd.Stderr = append(os.Environ(), machineRole+"="+role), os.Stderr
