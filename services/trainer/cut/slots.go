@@ -7,6 +7,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/compat/modeldir"
+	"github.com/monolith-go/monolith/internal/durable"
 )
 
 // slotRows adds up the rows by table and slot that shards have answered, and takes them out of their answers. It is
@@ -53,6 +54,9 @@ func Info(c *training.Checkpoint) error {
 	}
 	if len(c.GetSlots()) > training.MaxSlots {
 		c.Slots = nil
+	}
+	if err := durable.MkdirAll(c.GetDir(), 0o755); err != nil { // the shards' machines have it, this one may not
+		return err
 	}
 	return modeldir.WriteInfo(filepath.Join(c.GetDir(), infoFile(c.GetId())), counts)
 }
