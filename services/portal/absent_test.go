@@ -2,6 +2,8 @@ package portal_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,16 +16,36 @@ import (
 	"github.com/monolith-go/monolith/services/internal/controltest"
 )
 
-// An export on another host is loaded by what its job's facts tell of it.
+// An export on another host is loaded by what its job's facts tell of it, also where a part of its
+// folder is here, which may look like a smaller export: what each host has is its own shards' disk.
 func TestLoadOfAnExportElsewhere(t *testing.T) {
+	t.Run("nothing is here", func(t *testing.T) { loadsElsewhere(t, "/on/another/host/exported_models", "cannot be read") })
+	for problem, here := range map[string][]string{
+		"does not hold entry/":  {"ps_0/3", "ps_0/4"},
+		"ps_0 is missing":       {"entry/3", "ps_1/3"},
+		"no version that entry": {"entry/3", "ps_0/4"},
+		"call portal.declare":   {"entry/3", "ps_0/3"},
+	} {
+		t.Run(strings.Join(here, " and "), func(t *testing.T) {
+			dir := t.TempDir()
+			for _, sub := range here {
+				if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			loadsElsewhere(t, dir, problem)
+		})
+	}
+}
+
+func loadsElsewhere(t *testing.T, dir, problem string) {
 	b := mem.New()
 	start(t, b)
-	const dir = "/on/another/host/exported_models"
 	ask := func(more string) string {
 		return fmt.Sprintf(`{"modelName":"movies","modelDir":%q%s}`, dir, more)
 	}
 	_, err := controltest.Call(t, b, "portal.load", ask(""))
-	refused(t, err, "INVALID", "cannot be read")
+	refused(t, err, "INVALID", problem)
 	part := &training.ExportedPart{Export: strings.Repeat("ab", 32), Bytes: 7}
 	for version := int64(3); version <= 5; version++ {
 		e := &training.ModelExported{Version: version, ModelDir: dir, SubModels: []string{"entry", "ps_0", "ps_1"},

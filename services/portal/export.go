@@ -1,9 +1,7 @@
 package portal
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -19,7 +17,6 @@ import (
 
 // export is what an exported_models folder holds.
 type export struct {
-	absent   bool    // the folder is not on this host
 	problem  string  // why nothing can be served from it, as a sentence; "" when it can
 	shards   int     // ps_0 ... ps_<shards-1>
 	versions []int64 // that every sub-model has, ascending
@@ -49,7 +46,7 @@ func inspect(dir string) export {
 	}
 	children, err := os.ReadDir(dir)
 	if err != nil {
-		return export{absent: errors.Is(err, fs.ErrNotExist), problem: fmt.Sprintf("modelDir %s cannot be read: %v: give an exported_models folder that the portal sees", dir, err)}
+		return export{problem: fmt.Sprintf("modelDir %s cannot be read: %v: give an exported_models folder that the portal sees", dir, err)}
 	}
 	shards := map[int]bool{}
 	entry := false
@@ -92,7 +89,20 @@ func inspect(dir string) export {
 	return export{shards: len(shards), versions: common}
 }
 
-// elsewhere is what facts say of a folder that is not on this host, where they say anything: its
+// and adds what facts tell of the folder. Where this host has a part of it, as one that has some of the
+// job's shards, they alone count.
+func (e export) and(told export) export {
+	if e.problem != "" || e.shards != told.shards {
+		return told
+	}
+	e.versions = slices.Compact(slices.Sorted(slices.Values(slices.Concat(e.versions, told.versions))))
+	if e.ckptProblem != "" {
+		e.ckptVersion, e.ckptProblem = told.ckptVersion, told.ckptProblem
+	}
+	return e
+}
+
+// elsewhere is what facts say of a folder that may be on other hosts, where they say anything: its
 // exports travel from host to host.
 func elsewhere(l lineage.State, dir, ckpt string) (out export, ok bool) {
 	exports := l.ExportsIn(dir)

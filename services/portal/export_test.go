@@ -76,3 +76,11 @@ func TestInspectFollowsLinks(t *testing.T) {
 		t.Fatalf("got %+v", got)
 	}
 }
+
+// A host has the versions that were written while the job's chief was on it, the facts tell of all.
+func TestExportsHereAndElsewhere(t *testing.T) {
+	here, told := export{shards: 1, versions: []int64{2, 3}, ckptProblem: "no record"}, export{shards: 1, versions: []int64{3, 4}, ckptVersion: 4}
+	if got := here.and(told); !slices.Equal(got.versions, []int64{2, 3, 4}) || got.ckptVersion != 4 || got.ckptProblem != "" || got.problem != "" {
+		t.Errorf("%+v", got)
+	}
+}

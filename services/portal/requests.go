@@ -123,17 +123,15 @@ func (s *Server) refuseLoad(expect uint64, ask *model.Load, why *bus.CommandErro
 		LoadRefused: &model.LoadRefused{Load: ask, Reason: why.Message}}})
 }
 
-// load inspects the folder, or asks the facts where it is on another host, and decides; again has it answered with a fact even when the
-// same load is in force.
+// load inspects the folder, asks the facts for what of it is on other hosts, and decides; again has it
+// answered with a fact even when the same load is in force.
 func (s *Server) load(ask *model.Load, again bool) ([]bus.Draft, uint64, *bus.CommandError) {
 	found := inspectAt(ask.GetModelDir(), ask.GetCkpt())
-	if found.absent {
-		s.lineage.Read(func(l lineage.State) {
-			if known, ok := elsewhere(l, ask.GetModelDir(), ask.GetCkpt()); ok {
-				found = known
-			}
-		})
-	}
+	s.lineage.Read(func(l lineage.State) {
+		if known, ok := elsewhere(l, ask.GetModelDir(), ask.GetCkpt()); ok {
+			found = found.and(known)
+		}
+	})
 	m := s.model(ask.GetModelName())
 	load, refusal := resolve(inherit(ask, m.Load.V), found)
 	if refusal != nil {

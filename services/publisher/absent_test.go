@@ -1,6 +1,8 @@
 package publisher_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,10 +17,28 @@ import (
 	"github.com/monolith-go/monolith/services/publisher"
 )
 
-// An export on another host is planned, followed and weighed by what its job's facts tell of it.
+// An export on another host is planned, followed and weighed by what its job's facts tell of it, also
+// where a part of its folder is here: what each of them has is its own shards' disk.
 func TestPlansAnExportElsewhere(t *testing.T) {
+	t.Run("nothing is here", func(t *testing.T) { plansElsewhere(t, "/on/another/host/exported_models") })
+	for _, here := range [][]string{{"ps_0/3", "ps_0/4"}, {"entry/3", "ps_0/4"}, {"entry/3", "ps_0/3"}} {
+		t.Run(strings.Join(here, " and "), func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "exported_models")
+			for _, sub := range here {
+				if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, sub, "rows"), make([]byte, 300), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			plansElsewhere(t, dir)
+		})
+	}
+}
+
+func plansElsewhere(t *testing.T, dir string) {
 	b := mem.New()
-	const dir = "/on/another/host/exported_models"
 	s, err := publisher.New(publisher.Config{Debounce: time.Millisecond, Recheck: 5 * time.Millisecond}, controltest.Env(b))
 	if err != nil {
 		t.Fatal(err)

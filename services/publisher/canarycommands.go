@@ -70,14 +70,10 @@ func (s *Server) handleCanaryStart(ctx context.Context, payload []byte) ([]byte,
 	if _, refusal := decideCanary(name, m, now, &ask); refusal != nil {
 		return nil, refusal
 	}
-	subs, _, _, err := modelinfo.CalculateVersion(m.Load.V.GetModelDir(), m.Load.V.GetCkpt(), ask.GetCandidate())
+	sizes, err := s.scale.measure(export{m.Load.V.GetModelDir(), m.Load.V.GetCkpt(), ask.GetCandidate()})
 	if err != nil {
 		there, _ := modelinfo.Versions(m.Load.V.GetModelDir()) // what keeps it from being read is in err
 		return nil, bus.Refuse(bus.CodeInvalid, "version %d of model %q cannot be read: %v; its folder holds the versions %v", ask.GetCandidate(), name, err, there)
-	}
-	sizes := map[string]uint64{}
-	for sub, x := range subs {
-		sizes[sub] = uint64(x.Size)
 	}
 	if refusal := fits(name, now.Planned.V, ask.GetCandidate(), sizes); refusal != nil {
 		return nil, refusal

@@ -1,10 +1,11 @@
 package publisher
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,23 +63,10 @@ func (s *scale) weigh(load *model.Load, floor int64) (*model.Load, map[string]ui
 	if sizes, ok := s.sizes[at]; ok {
 		return load, sizes, ""
 	}
-	if absent(at.dir) { // its exports travel from host to host
-		if e := s.told(at.dir)[at.version]; e != nil {
-			sizes := map[string]uint64{}
-			for sub, part := range e.GetParts() {
-				sizes[sub] = part.GetBytes()
-			}
-			return load, sizes, ""
-		}
-	}
-	subs, _, _, err := modelinfo.CalculateVersion(at.dir, at.ckpt, at.version)
+	sizes, err := s.measure(at)
 	if err != nil {
 		problem := fmt.Sprintf("the export cannot be measured: %v: bring it back or load another version", err)
 		return load, nil, strings.ToValidUTF8(problem, "?") // files may have any name
-	}
-	sizes := map[string]uint64{}
-	for sub, m := range subs {
-		sizes[sub] = uint64(m.Size)
 	}
 	if len(s.sizes) >= remembered {
 		clear(s.sizes) // measured again when needed
@@ -87,26 +75,50 @@ func (s *scale) weigh(load *model.Load, floor int64) (*model.Load, map[string]ui
 	return load, sizes, ""
 }
 
-// absent says that a folder is not on this host.
-func absent(dir string) bool {
-	_, err := os.Stat(dir)
-	return errors.Is(err, fs.ErrNotExist)
+// measure sizes the sub-models of a version as they lie on this host or, where it does not have all of
+// them, as the facts tell: exports travel from host to host. It may be called at any time.
+func (s *scale) measure(at export) (map[string]uint64, error) {
+	sizes := map[string]uint64{}
+	if e := s.told(at.dir)[at.version]; e != nil && !here(at.dir, e) {
+		for sub, part := range e.GetParts() {
+			sizes[sub] = part.GetBytes()
+		}
+		return sizes, nil
+	}
+	subs, _, _, err := modelinfo.CalculateVersion(at.dir, at.ckpt, at.version)
+	for sub, m := range subs {
+		sizes[sub] = uint64(m.Size)
+	}
+	return sizes, err
 }
 
-// newest looks into the folder, at most once in a while. 0 where it cannot be read: what
-// is planned stays then.
+// here says that every sub-model of an export is on this host.
+func here(dir string, e *training.ModelExported) bool {
+	return !slices.ContainsFunc(e.GetSubModels(), func(sub string) bool {
+		_, err := os.Stat(filepath.Join(dir, sub, strconv.FormatInt(e.GetVersion(), 10)))
+		return err != nil
+	})
+}
+
+// newest looks into the folder, at most once in a while, and at what facts tell of it. 0 where neither
+// names a version: what is planned stays then.
 func (s *scale) newest(at export) int64 {
 	at.version = 0
 	if seen, ok := s.last[at]; ok && time.Since(seen.at) < s.every {
 		return seen.version
 	}
-	_, _, version, err := modelinfo.Calculate(at.dir, at.ckpt)
-	if err != nil {
-		version = 0
+	var last *training.ModelExported
+	if at.ckpt == "" {
+		for v, e := range s.told(at.dir) {
+			if last == nil || v > last.GetVersion() {
+				last = e
+			}
+		}
 	}
-	if absent(at.dir) && at.ckpt == "" {
-		for v := range s.told(at.dir) {
-			version = max(version, v)
+	version := last.GetVersion()
+	if last == nil || here(at.dir, last) { // else this host has a part of the folder, or nothing
+		if _, _, found, err := modelinfo.Calculate(at.dir, at.ckpt); err == nil {
+			version = max(version, found)
 		}
 	}
 	if len(s.last) >= remembered {
