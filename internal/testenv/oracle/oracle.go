@@ -155,28 +155,40 @@ listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 // startKafka starts one with these listeners, in which the controller's port is left open, and users.
 func startKafka(t testing.TB, port int, listeners string, users ...string) *Process {
 	t.Helper()
-	need(t, "Apache Kafka", filepath.Join(Home(t), "kafka", ".complete"))
 	dir, control := t.TempDir(), freePort(t)
+	jars := filepath.Dir(need(t, "Apache Kafka", filepath.Join(Home(t), "kafka", ".complete")))
 	conf := filepath.Join(dir, "kafka.properties")
-	write(t, conf, fmt.Sprintf(listeners, control)+fmt.Sprintf(`process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:%d
+	write(t, conf, fmt.Sprintf(listeners, control)+fmt.Sprintf(kafkaProperties, 1, fmt.Sprintf("1@127.0.0.1:%d", control), filepath.Join(dir, "log"), 1, 1))
+	if out, err := exec.Command("java", kafkaFormat(jars, conf, users...)...).CombinedOutput(); err != nil {
+		t.Fatalf("format Kafka's storage: %v\n%s", err, out)
+	}
+	return start(t, "Apache Kafka", port, exec.Command("java", kafkaBroker(jars, conf, 512)...))
+}
+
+// kafkaProperties are those of any broker, which is a controller too: its number, all controllers, the
+// folder of its log, on how many brokers Kafka's own topics lie and how many of them an ack takes.
+const kafkaProperties = `process.roles=broker,controller
+node.id=%d
+controller.quorum.voters=%s
 controller.listener.names=CONTROLLER
 log.dirs=%s
-offsets.topic.replication.factor=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
+offsets.topic.replication.factor=%d
+transaction.state.log.replication.factor=%[4]d
+transaction.state.log.min.isr=%d
 group.initial.rebalance.delay.ms=0
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
-`, control, filepath.Join(dir, "log")))
-	jars := filepath.Join(Home(t), "kafka", "*")
-	quiet := "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-	format := exec.Command("java", append([]string{quiet, "-cp", jars, "kafka.tools.StorageTool", "format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", conf}, users...)...)
-	if out, err := format.CombinedOutput(); err != nil {
-		t.Fatalf("format Kafka's storage: %v\n%s", err, out)
-	}
-	return start(t, "Apache Kafka", port, exec.Command("java", "-Xmx512m", quiet, "-cp", jars, "kafka.Kafka", conf))
+`
+
+const quietKafka = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+
+// kafkaFormat and kafkaBroker are arguments of java.
+func kafkaFormat(jars, conf string, users ...string) []string {
+	return append([]string{quietKafka, "-cp", filepath.Join(jars, "*"), "kafka.tools.StorageTool", "format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", conf}, users...)
+}
+
+func kafkaBroker(jars, conf string, heapMiB int) []string {
+	return []string{fmt.Sprintf("-Xmx%dm", heapMiB), quietKafka, "-cp", filepath.Join(jars, "*"), "kafka.Kafka", conf}
 }
 
 // KafkaTool is one of Apache Kafka's commands, by its class.
