@@ -26,8 +26,9 @@ training:
   autoscaling: {enabled: true, maxTrainers: 4}
   trainerArgs: ["--label-range=0,5", --time-field=timestamp, --batch=128]
   shardArgs: [--sync-interval=25ms]
-  volume: {existingClaim: shared}
-serving: {replicas: 3, autoscaling: {enabled: true}, serverArgs: [--max-batch=1024], drainSeconds: 10}
+  volumes: {shard: {size: 1Ti, storageClass: fast}, trainer: {storageClass: fast}}
+transfers: {tlsSecret: transfers}
+serving: {replicas: 3, volume: {storageClass: fast}, autoscaling: {enabled: true}, serverArgs: [--max-batch=1024], drainSeconds: 10}
 imagePullSecrets: [{name: registry}]
 nodeSelector: {disk: ssd}
 tolerations: [{key: monolith, operator: Exists}]
@@ -38,7 +39,7 @@ networkPolicy: {nats: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata
 nats: {replicas: 1}
 publisher: {replicas: 1}
 registry: {replicas: 1, zookeeper: false}
-training: {shards: 1, trainers: 1, volume: {storageClass: local, accessMode: ReadWriteOnce}}
+training: {shards: 1, trainers: 1, volumes: {shard: {storageClass: local}}}
 serving: {shards: 1, replicas: 1, entries: 1}
 networkPolicy: {enabled: false}`,
 	"own NATS":           "nats: {enabled: false, url: 'nats://a:4222,nats://b:4333'}",
@@ -144,22 +145,13 @@ func (w workload) probed(t *testing.T) {
 // mounts holds that what is mounted is there, and what a flag names is mounted.
 func (w workload) mounts(t *testing.T, others []any) {
 	volumes := map[string]bool{}
-	for _, name := range w.claims {
-		volumes[name] = true
+	for _, c := range w.claims {
+		volumes[c.Name] = true
 	}
 	for _, v := range w.pod.Spec.Volumes {
 		volumes[v.Name] = true
 		if v.ConfigMap != nil && !slices.ContainsFunc(others, func(o any) bool { c, ok := o.(*core.ConfigMap); return ok && c.Name == v.ConfigMap.Name }) {
 			t.Errorf("there is no ConfigMap %s", v.ConfigMap.Name)
-		}
-		if v.PersistentVolumeClaim == nil || v.PersistentVolumeClaim.ClaimName == "shared" {
-			continue
-		}
-		if !slices.ContainsFunc(others, func(o any) bool {
-			c, ok := o.(*core.PersistentVolumeClaim)
-			return ok && c.Name == v.PersistentVolumeClaim.ClaimName
-		}) {
-			t.Errorf("there is no claim %s", v.PersistentVolumeClaim.ClaimName)
 		}
 	}
 	for _, c := range w.pod.Spec.Containers {
@@ -307,6 +299,10 @@ func TestRefusals(t *testing.T) {
 		"otlp: {headersSecret: otel}":                           "which is empty",
 		"training: {autoscaling: {enabled: true}, trainers: 9}": "maxTrainers is 8, fewer than training.trainers, 9",
 		"serving: {autoscaling: {enabled: true}, entries: 9}":   "maxEntries is 8, fewer than serving.entries, 9",
+		"training: {volume: {accessMode: ReadWriteMany}}":       "training.volumes.shard",
+		"training: {volume: {existingClaim: shared}}":           "docs/guides/pods.md",
+		"training: {volumes: {shard: {accessMode: x}}}":         "accessMode",
+		"serving: {copies: 20Gi}":                               "serving.volume",
 	} {
 		if _, err := render(".", "monolith", values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want a refusal that says %q", values, err, want)

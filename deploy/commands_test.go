@@ -128,7 +128,7 @@ func serverArgs(args []string) []string {
 }
 
 // absent are files that only a cluster has; what is checked behind them is left to it.
-var absent = regexp.MustCompile(`/rows-tls/`)
+var absent = regexp.MustCompile(`/(rows|transfer)-tls/`)
 
 // accepted runs the binary with these arguments; several goroutines may.
 func accepted(t *testing.T, args []string) {

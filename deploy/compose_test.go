@@ -51,7 +51,7 @@ func TestCompose(t *testing.T) {
 			}
 		}
 	}
-	if roles != 10 {
+	if roles != 15 {
 		t.Errorf("%d roles", roles)
 	}
 	path := filepath.Join(t.TempDir(), "nats.conf")

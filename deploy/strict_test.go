@@ -56,7 +56,7 @@ type workload struct {
 	selector map[string]string
 	service  string // of a StatefulSet
 	pod      core.PodTemplateSpec
-	claims   []string
+	claims   []core.PersistentVolumeClaim
 }
 
 // workloads are those among the objects, all of which must be of their types.
@@ -72,11 +72,7 @@ func workloads(t *testing.T, all []manifest) (found []workload, others []any) {
 		case *apps.Deployment:
 			found = append(found, workload{id: m.id(), replicas: o.Spec.Replicas, selector: o.Spec.Selector.MatchLabels, pod: o.Spec.Template})
 		case *apps.StatefulSet:
-			w := workload{id: m.id(), replicas: o.Spec.Replicas, selector: o.Spec.Selector.MatchLabels, service: o.Spec.ServiceName, pod: o.Spec.Template}
-			for _, c := range o.Spec.VolumeClaimTemplates {
-				w.claims = append(w.claims, c.Name)
-			}
-			found = append(found, w)
+			found = append(found, workload{id: m.id(), replicas: o.Spec.Replicas, selector: o.Spec.Selector.MatchLabels, service: o.Spec.ServiceName, pod: o.Spec.Template, claims: o.Spec.VolumeClaimTemplates})
 		default:
 			others = append(others, object)
 		}

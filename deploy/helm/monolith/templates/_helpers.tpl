@@ -115,12 +115,14 @@ readinessProbe:
   failureThreshold: 2
 {{- end }}
 
-{{- define "monolith.claim" -}}
-{{ .Values.training.volume.existingClaim | default (printf "%s-training" (include "monolith.name" .)) }}
-{{- end }}
-
 {{/* What the schema of the values cannot say. */}}
 {{- define "monolith.check" -}}
+{{- if hasKey .Values.training "volume" }}
+{{- fail "training.volume was one volume of all pods (accessMode ReadWriteMany), and none is shared any more: take it away, and say how large the volume of each shard and trainer is by training.volumes.shard and training.volumes.trainer, with size and storageClass (docs/guides/pods.md says how the old volume's checkpoints get there; helm upgrade --reset-then-reuse-values leaves the old chart's own values out)" }}
+{{- end }}
+{{- if hasKey .Values.serving "copies" }}
+{{- fail "serving.copies was the size of what a pod lost with its node: take it away, and say how large the volume of each serving pod is by serving.volume, with size and storageClass" }}
+{{- end }}
 {{- if and .Values.otlp.headersSecret (not .Values.otlp.endpoint) }}
 {{- fail "otlp.headersSecret is for the collector of otlp.endpoint, which is empty: name one, or leave both empty" }}
 {{- end }}
@@ -145,18 +147,85 @@ readinessProbe:
 - {name: training, mountPath: /training}
 - {name: work, mountPath: /work}
 - {name: tmp, mountPath: /tmp}
-{{- if $.Values.training.rowsTLSSecret }}
+{{- if .Values.training.rowsTLSSecret }}
 - {name: rows-tls, mountPath: /rows-tls, readOnly: true}
 {{- end }}
 {{- end }}
 
 {{- define "monolith.trainingVolumes" -}}
-- {name: training, persistentVolumeClaim: {claimName: {{ include "monolith.claim" $ }}}}
 - {name: work, emptyDir: {}}
 - {name: tmp, emptyDir: {}}
-{{- if $.Values.training.rowsTLSSecret }}
-- {name: rows-tls, secret: {secretName: {{ $.Values.training.rowsTLSSecret }}, defaultMode: 0440}}
+{{- if .Values.training.rowsTLSSecret }}
+- {name: rows-tls, secret: {secretName: {{ .Values.training.rowsTLSSecret }}, defaultMode: 0440}}
 {{- end }}
+{{- include "monolith.transferVolumes" . }}
+{{- end }}
+
+{{/* A pod's own volume, which goes with it from node to node: dict root, component, volume (a name), size, storageClass. */}}
+{{- define "monolith.claim" -}}
+- metadata:
+    name: {{ .volume }}
+    labels:
+      {{- include "monolith.selector" . | nindent 6 }}
+  spec:
+    accessModes: [ReadWriteOnce]
+    {{- with .of.storageClass }}
+    storageClassName: {{ . }}
+    {{- end }}
+    resources: {requests: {storage: {{ .of.size }}}}
+{{- end }}
+
+{{/* By what both ends of a transfer know each other. */}}
+{{- define "monolith.transferArgs" -}}
+{{- if .Values.transfers.tlsSecret }}
+- --transfer-tls-cert=/transfer-tls/tls.crt
+- --transfer-tls-key=/transfer-tls/tls.key
+- --transfer-tls-ca=/transfer-tls/ca.crt
+{{- else }}
+- --insecure-transfer
+{{- end }}
+{{- end }}
+
+{{- define "monolith.transferMounts" -}}
+{{- if .Values.transfers.tlsSecret }}
+- {name: transfer-tls, mountPath: /transfer-tls, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "monolith.transferVolumes" -}}
+{{- if .Values.transfers.tlsSecret }}
+- {name: transfer-tls, secret: {secretName: {{ .Values.transfers.tlsSecret }}, defaultMode: 0440}}
+{{- end }}
+{{- end }}
+
+{{/* The model-sync of a pod, which hands out what lies on the pod's volume: dict root, component, service (of the
+pods' names), dir (of copies), exports (a folder that is handed out, too; none), volume (name and path), resources. */}}
+{{- define "monolith.sync" -}}
+- name: model-sync
+  {{- include "monolith.container" . | nindent 2 }}
+  args:
+    - model-sync
+    - --status=:9101
+    - --insecure-status
+    - --snapshot-dir=/work/sync-snapshots
+    - --host=$(MY_POD_NAME)
+    - --dir={{ .dir }}
+    {{- with .exports }}
+    - --exports={{ . }}
+    {{- end }}
+    - --transfer-listen=:8600
+    - --transfer-advertise=$(MY_POD_NAME).{{ .service }}.{{ .root.Release.Namespace }}.svc:8600
+    {{- include "monolith.transferArgs" .root | nindent 4 }}
+  ports:
+    - {name: sync-status, containerPort: 9101}
+    - {name: transfer, containerPort: 8600}
+  {{- include "monolith.probes" (dict "port" "sync-status") | nindent 2 }}
+  resources: {{ toJson .resources }}
+  volumeMounts:
+    - {name: {{ .volume }}, mountPath: /{{ .volume }}}
+    - {name: work, mountPath: /work}
+    - {name: tmp, mountPath: /tmp}
+    {{- include "monolith.transferMounts" .root | nindent 4 }}
 {{- end }}
 
 {{/* Ports of servers that are there: those of nats.url, or what NATS listens on where a Secret names them. */}}
