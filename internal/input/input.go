@@ -20,6 +20,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/input/itempool"
+	"github.com/monolith-go/monolith/internal/input/jsontext"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 )
@@ -69,7 +71,7 @@ type Decoder struct {
 	set     protowire.Number // the field of it that was set last, in Monolith's formats
 	text    []byte           // strings of this record that had to be decoded
 	strange [][]byte         // its undeclared keys
-	nesting []byte           // the brackets that are open
+	json    jsontext.Scanner
 
 	lineAt [lineParts]int // where a Line's parts are found
 	lines  []Line         // of the samples of the batch that is filled
@@ -80,11 +82,11 @@ type Decoder struct {
 	dropped []int   // by rule, of this record
 	factor  float64 // by which the sample counts
 
-	pool     *Pool          // nil: no negatives are made
-	drawing  []int          // rules that make some of the sample
-	negative runtime.Sample // one of them
-	met      []found        // items of this record
-	noting   bool           // nothing but these is wanted of it
+	pool     *itempool.Pool   // nil: no negatives are made
+	drawing  []int            // rules that make some of the sample
+	negative runtime.Sample   // one of them
+	met      []itempool.Found // items of this record
+	noting   bool             // nothing but these is wanted of it
 
 	// Of Monolith's formats.
 	labels, weight, line int // where reserved names are found
@@ -166,7 +168,7 @@ func (d *Decoder) declare(field string) int {
 	if !ok {
 		i = len(d.names)
 		d.index[field], d.names = i, append(d.names, field)
-		end, plain := stringEnd([]byte(`"`+field+`"`), 0)
+		end, plain := jsontext.StringEnd([]byte(`"`+field+`"`), 0)
 		d.plain = append(d.plain, plain && end == len(field)+2)
 	}
 	return i
@@ -214,7 +216,7 @@ func (d *Decoder) Into(b *runtime.Batch, record []byte, from Position) error {
 		d.lines = d.lines[:min(mark, len(d.lines))]
 		clear(d.dropped)
 	} else if d.pool != nil {
-		d.pool.put(from.Offset, d.met, d.rules)
+		d.pool.Put(from.Offset, d.met, d.declared)
 	}
 	return err
 }

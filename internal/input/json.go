@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/monolith-go/monolith/internal/input/jsontext"
 )
 
 // readJSON finds the declared fields of one JSON object.
@@ -19,31 +21,31 @@ func (d *Decoder) readJSON(record []byte) error {
 // object says whether the record is one JSON object, or null, no key of which stands there
 // twice.
 func (d *Decoder) object(b []byte) bool {
-	i := space(b, 0)
+	i := jsontext.Space(b, 0)
 	if i == len(b) {
 		return false
 	}
 	if b[i] != '{' {
-		end := literal(b, i, "null") // which encoding/json takes for an object without fields
-		return end >= 0 && space(b, end) == len(b)
+		end := jsontext.Literal(b, i, "null") // which encoding/json takes for an object without fields
+		return end >= 0 && jsontext.Space(b, end) == len(b)
 	}
-	i = space(b, i+1)
+	i = jsontext.Space(b, i+1)
 	if i < len(b) && b[i] == '}' {
-		return space(b, i+1) == len(b)
+		return jsontext.Space(b, i+1) == len(b)
 	}
 	once := true
 	for pos := 0; i < len(b) && b[i] == '"'; pos++ {
 		if next := d.usualMember(pos, b, i); next > 0 {
-			if i = space(b, next); i == len(b) {
+			if i = jsontext.Space(b, next); i == len(b) {
 				return false
 			}
 			if b[i] == ',' {
-				i = space(b, i+1)
+				i = jsontext.Space(b, i+1)
 				continue
 			}
-			return b[i] == '}' && space(b, i+1) == len(b) && once && distinct(d.strange)
+			return b[i] == '}' && jsontext.Space(b, i+1) == len(b) && once && distinct(d.strange)
 		}
-		end, plain := stringEnd(b, i)
+		end, plain := jsontext.StringEnd(b, i)
 		if end < 0 {
 			return false
 		}
@@ -51,22 +53,22 @@ func (d *Decoder) object(b []byte) bool {
 		if !plain {
 			key = d.decoded(key)
 		}
-		if i = colon(b, end); i < 0 {
+		if i = jsontext.Colon(b, end); i < 0 {
 			return false
 		}
 		begin := i
-		if i = d.skip(b, i); i < 0 {
+		if i = d.json.Skip(b, i); i < 0 {
 			return false
 		}
 		once = d.member(pos, key, b[begin:i]) && once
-		if i = space(b, i); i == len(b) {
+		if i = jsontext.Space(b, i); i == len(b) {
 			return false
 		}
 		switch b[i] {
 		case ',':
-			i = space(b, i+1)
+			i = jsontext.Space(b, i+1)
 		case '}':
-			return space(b, i+1) == len(b) && once && distinct(d.strange)
+			return jsontext.Space(b, i+1) == len(b) && once && distinct(d.strange)
 		default:
 			return false
 		}

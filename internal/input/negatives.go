@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/input/itempool"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/model/samplerule"
 	"github.com/monolith-go/monolith/kernels/table"
@@ -32,12 +33,15 @@ func (d *Decoder) negativesOf(n *model.SampleRule_Negatives) *negatives {
 
 // Draw has negatives drawn from a pool: of the samples' partition, and filled by it. A decoder without a pool
 // makes none.
-func (d *Decoder) Draw(from *Pool) { d.pool = from }
+func (d *Decoder) Draw(from *itempool.Pool) { d.pool = from }
+
+// declared is what a rule that makes negatives says of them.
+func (d *Decoder) declared(rule int) samplerule.Negatives { return d.rules[rule].negatives.Negatives }
 
 // Remember puts a record's items into the pool, unless it has seen the record, and draws none: there they are whether
 // it was learnt or not. Alone is a batch for nothing else; what is in it is lost.
 func (d *Decoder) Remember(alone *runtime.Batch, record []byte, from Position) {
-	if d.pool == nil || d.pool.saw(from.Offset) {
+	if d.pool == nil || d.pool.Saw(from.Offset) {
 		return
 	}
 	d.noting = true
@@ -46,7 +50,7 @@ func (d *Decoder) Remember(alone *runtime.Batch, record []byte, from Position) {
 	if err != nil {
 		d.met = d.met[:0]
 	}
-	d.pool.put(from.Offset, d.met, d.rules)
+	d.pool.Put(from.Offset, d.met, d.declared)
 }
 
 // negate adds, for each rule that the sample that was made meets, copies of it with other items.
@@ -60,7 +64,7 @@ func (d *Decoder) negate(b *runtime.Batch) error {
 		}
 		key := table.Key(table.Key(r.key, "", int64(d.from.Partition)), "", d.from.Offset)
 		for k := range n.Count {
-			other, ok := d.pool.draw(i, d.from.Offset, ids[0], table.Key(key, "", int64(d.nth)*samplerule.MaxNegatives+int64(k)))
+			other, ok := d.pool.Draw(i, d.from.Offset, ids[0], table.Key(key, "", int64(d.nth)*samplerule.MaxNegatives+int64(k)))
 			if !ok {
 				break
 			}
@@ -76,20 +80,20 @@ func (d *Decoder) negate(b *runtime.Batch) error {
 func (d *Decoder) note() {
 	for _, i := range d.drawing {
 		if n := d.rules[i].negatives; len(d.sample.IDs[n.features[0]]) > 0 {
-			d.met = append(d.met, found{i, d.itemOf(n)})
+			d.met = append(d.met, itempool.Found{Rule: i, Item: d.itemOf(n)})
 		}
 	}
 }
 
 // copy adds the sample with another item, which it is not known to have chosen.
-func (d *Decoder) copy(b *runtime.Batch, n *negatives, other *pooledItem) error {
+func (d *Decoder) copy(b *runtime.Batch, n *negatives, other *itempool.Item) error {
 	s := &d.negative
 	s.IDs, s.Floats = append(s.IDs[:0], d.sample.IDs...), append(s.Floats[:0], d.sample.Floats...)
 	for i, f := range n.features {
-		s.IDs[f] = other.ids[i]
+		s.IDs[f] = other.IDs[i]
 	}
 	for i, f := range n.floats {
-		s.Floats[f] = other.floats[i]
+		s.Floats[f] = other.Floats[i]
 	}
 	s.Labels, s.Weights = append(s.Labels[:0], d.sample.Labels...), append(s.Weights[:0], d.sample.Weights...)
 	clear(s.Labels)
@@ -106,13 +110,13 @@ func (d *Decoder) copy(b *runtime.Batch, n *negatives, other *pooledItem) error 
 }
 
 // itemOf is that of the sample that was made, which it outlives.
-func (d *Decoder) itemOf(n *negatives) pooledItem {
-	made := pooledItem{key: d.sample.IDs[n.features[0]][0]}
+func (d *Decoder) itemOf(n *negatives) itempool.Item {
+	made := itempool.Item{Key: d.sample.IDs[n.features[0]][0]}
 	for _, f := range n.features {
-		made.ids = append(made.ids, slices.Clone(d.sample.IDs[f]))
+		made.IDs = append(made.IDs, slices.Clone(d.sample.IDs[f]))
 	}
 	for _, f := range n.floats {
-		made.floats = append(made.floats, slices.Clone(d.sample.Floats[f]))
+		made.Floats = append(made.Floats, slices.Clone(d.sample.Floats[f]))
 	}
 	return made
 }

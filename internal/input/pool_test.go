@@ -8,9 +8,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/input/itempool"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
-	"github.com/monolith-go/monolith/internal/model/samplerule"
 )
 
 // chosen is a model whose positives have negatives of the items of the last records.
@@ -31,7 +31,7 @@ type sampled struct {
 }
 
 // drawnOf reads records of users who like movies, from an offset on, into batches of their own.
-func drawnOf(t *testing.T, spec *model.ModelSpec, pool *Pool, from, to int64) map[int64]sampled {
+func drawnOf(t *testing.T, spec *model.ModelSpec, pool *itempool.Pool, from, to int64) map[int64]sampled {
 	t.Helper()
 	e, err := runtime.New(spec, 1, 64)
 	if err != nil {
@@ -61,7 +61,7 @@ func drawnOf(t *testing.T, spec *model.ModelSpec, pool *Pool, from, to int64) ma
 // A positive comes behind copies with other liked movies of the last records and label 0; nothing else changes.
 func TestNegatives(t *testing.T) {
 	spec := chosen(&model.SampleRule_Negatives{Count: 3, Records: proto.Uint64(40), Start: proto.Uint32(4)})
-	drawn := drawnOf(t, spec, NewPool(), 0, 400)
+	drawn := drawnOf(t, spec, itempool.New(), 0, 400)
 	none, several := 0, map[int64]int{}
 	for offset, s := range drawn {
 		own, last := offset*7919%97, len(s.Movies)-1
@@ -96,7 +96,7 @@ func TestNegatives(t *testing.T) {
 // Whatever else a pool has seen, and wherever reading began within reach, a record draws the same.
 func TestNegativesAreDrawnAsOfTheirOffset(t *testing.T) {
 	spec := chosen(&model.SampleRule_Negatives{Count: 2, Records: proto.Uint64(50), Start: proto.Uint32(10), Items: proto.Uint32(20)})
-	want := drawnOf(t, spec, NewPool(), 0, 300)
+	want := drawnOf(t, spec, itempool.New(), 0, 300)
 	same := func(what string, got map[int64]sampled, from int64) {
 		t.Helper()
 		for offset := from; offset < 300; offset++ {
@@ -106,57 +106,25 @@ func TestNegativesAreDrawnAsOfTheirOffset(t *testing.T) {
 		}
 	}
 	for _, from := range []int64{51, 100, 199} { // 50 before it are read, and not learnt
-		same("resumed", drawnOf(t, spec, NewPool(), from-50, 300), from)
+		same("resumed", drawnOf(t, spec, itempool.New(), from-50, 300), from)
 	}
-	ahead := NewPool()
+	ahead := itempool.New()
 	drawnOf(t, spec, ahead, 0, 300)
 	same("again, behind what was read", drawnOf(t, spec, ahead, 0, 300), 0)
-	trimmed := NewPool()
+	trimmed := itempool.New()
 	drawnOf(t, spec, trimmed, 0, 200)
 	trimmed.Trim(200)
-	if n := len(trimmed.rules[0].items); n > 20 {
-		t.Errorf("%d items are kept, of which 20 are drawn", n)
-	}
 	same("trimmed", drawnOf(t, spec, trimmed, 200, 300), 200)
 	other := chosen(&model.SampleRule_Negatives{Count: 2, Records: proto.Uint64(50), Start: proto.Uint32(10), Items: proto.Uint32(20)})
 	other.Seed++
 	differ := 0
-	for offset, s := range drawnOf(t, other, NewPool(), 0, 300) {
+	for offset, s := range drawnOf(t, other, itempool.New(), 0, 300) {
 		if !slices.Equal(s.Movies, want[offset].Movies) {
 			differ++
 		}
 	}
 	if differ < 100 {
 		t.Errorf("with another seed %d of 150 positives draw others", differ)
-	}
-}
-
-// An item that comes often is not drawn more often than others.
-func TestEachItemIsDrawnOnce(t *testing.T) {
-	p := NewPool()
-	rules := []rule{{negatives: &negatives{Negatives: samplerule.Negatives{Count: 1, Items: 1000, Records: 1000}}}}
-	for offset := range int64(400) {
-		key := int64(1)
-		if offset%4 == 3 {
-			key = 2 + offset/4%4
-		}
-		p.put(offset, []found{{0, pooledItem{key: key}}}, rules)
-	}
-	count := map[int64]int{}
-	for k := range uint64(2000) {
-		item, ok := p.draw(0, 400, 5, k*0x9e3779b97f4a7c15)
-		if !ok {
-			t.Fatal("nothing is drawn")
-		}
-		count[item.key]++
-	}
-	if count[5] > 0 || len(count) != 4 {
-		t.Fatalf("%v", count)
-	}
-	for key, n := range count {
-		if n < 350 || n > 650 {
-			t.Errorf("item %d is drawn %d of 2000 times, of four", key, n)
-		}
 	}
 }
 
@@ -167,14 +135,16 @@ func TestARefusedRecordIsNoItem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, b, pool := New(spec, Options{}), e.NewBatch(), NewPool()
+	d, b, pool := New(spec, Options{}), e.NewBatch(), itempool.New()
 	d.Draw(pool)
 	for offset, record := range []string{`{"userId":1,"movieId":-2,"rating":5}`, `{"userId":1,"movieId":3,"rating":5}`} {
 		if err := d.Into(b, []byte(record), Position{0, int64(offset)}); (err != nil) != (offset == 0) {
 			t.Fatal(offset, err)
 		}
 	}
-	if b.Len() != 1 || len(pool.rules[0].items) != 1 {
-		t.Errorf("%d samples, %+v", b.Len(), pool.rules[0].items)
+	for key := range uint64(20) {
+		if item, ok := pool.Draw(0, 2, 0, key*0x9e3779b97f4a7c15); b.Len() != 1 || !ok || item.Key&modelspec.MaxID != 3 {
+			t.Errorf("of %d samples %+v is drawn, %v", b.Len(), item, ok)
+		}
 	}
 }

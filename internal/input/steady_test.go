@@ -1,6 +1,7 @@
 package input
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -148,6 +149,8 @@ var steadyModels = []struct {
 	{"crossed", func(f Format) []any {
 		return []any{adIDs(f), ", {name: both, slot: 9, table: t, cross: [ad, user_2]}", labelField(f), ""}
 	}, true},
+	{"the first label", func(f Format) []any { return []any{adIDs(f), "", firstLabel(f), ""} }, true},
+	{"another label", func(f Format) []any { return []any{adIDs(f), "", LabelName + ".1", ""} }, false},
 	{"one field twice", func(f Format) []any {
 		return []any{adIDs(f), ", {name: again, field: user_2, slot: 2, table: t, ids: FID}", labelField(f), ""}
 	}, false},
@@ -158,6 +161,13 @@ func adIDs(f Format) string {
 		return ", ids: FID"
 	}
 	return ""
+}
+
+func firstLabel(f Format) string {
+	if f == MonolithExample {
+		return LabelName + ".0"
+	}
+	return "score"
 }
 
 func labelField(f Format) string {
@@ -199,6 +209,41 @@ func TestSteadyMessages(t *testing.T) {
 			}
 			if most := straight > messages/4; most != m.steady || refused == 0 {
 				t.Errorf("%v, %s: %d of %d messages took the road, %d were refused", format, m.name, straight, messages, refused)
+			}
+		}
+	}
+}
+
+// A byte away from a steady message, at any place of it, is read as the whole reader reads it.
+func TestAlmostSteady(t *testing.T) {
+	for _, format := range []Format{Example, MonolithExample} {
+		spec, e := steadyModel(t, steadyModels[0].args(format)...)
+		steadily := func() (d *Decoder, message []byte) {
+			d, rng := New(spec, Options{Format: format}), rand.New(rand.NewPCG(1, 1))
+			for b := e.NewBatch(); ; b.Reset() {
+				message = drawSteady(rng, format)
+				if err := d.Into(b, message, Position{}); err == nil && d.steady.covered(d.before()) {
+					return d, message
+				}
+			}
+		}
+		quick, message := steadily()
+		whole, _ := steadily()
+		whole.steady = nil
+		a, b := e.NewBatch(), e.NewBatch()
+		for at := range message {
+			for _, c := range []byte{0, 1, 2, 8, 10, 18, 26, 0x7f, 0x80, 0xff, message[at] + 1, message[at] - 1} {
+				near := bytes.Clone(message)
+				near[at] = c
+				for _, m := range [][]byte{message, near, message[:at], append(bytes.Clone(near), c)} {
+					if got, want := quick.Into(a, m, Position{}), whole.Into(b, m, Position{}); fmt.Sprint(got) != fmt.Sprint(want) {
+						t.Fatalf("%v: byte %d is %#x: %v, and read whole %v", format, at, c, got, want)
+					}
+					sameBatches(t, e, a, b)
+					a.Reset()
+					b.Reset()
+				}
+				quick.steady.credit = steadyCredit
 			}
 		}
 	}

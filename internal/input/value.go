@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/monolith-go/monolith/internal/input/jsontext"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
 
@@ -93,14 +94,14 @@ func (it *values) next() bool {
 		}
 		it.element = element{v.kind, item{raw: v.raw}}
 	case array:
-		i := space(v.raw, max(it.rest, 1)) // behind a bracket or a value; the array is well written
+		i := jsontext.Space(v.raw, max(it.rest, 1)) // behind a bracket or a value; the array is well written
 		if v.raw[i] == ',' {
-			i = space(v.raw, i+1)
+			i = jsontext.Space(v.raw, i+1)
 		}
 		if v.raw[i] == ']' {
 			return false
 		}
-		it.rest = it.d.skip(v.raw, i)
+		it.rest = it.d.json.Skip(v.raw, i)
 		it.element = element{kindOf(v.raw[i:]), item{raw: v.raw[i:it.rest]}}
 	case lists:
 		it.element = element{kind: lists}
@@ -152,7 +153,7 @@ func (d *Decoder) single(at int) (element, error) {
 func (d *Decoder) written(e *element) []byte {
 	if e.kind == quoted {
 		inner := e.raw[1 : len(e.raw)-1]
-		if _, plain := stringEnd(e.raw, 0); plain {
+		if _, plain := jsontext.StringEnd(e.raw, 0); plain {
 			return inner
 		}
 		return d.decoded(inner)
@@ -163,7 +164,7 @@ func (d *Decoder) written(e *element) []byte {
 // decoded is the string that stands between quotes, as long as the record is read.
 func (d *Decoder) decoded(s []byte) []byte {
 	begin := len(d.text)
-	d.text = unescape(d.text, s)
+	d.text = jsontext.Unescape(d.text, s)
 	return d.text[begin:]
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/monolith-go/monolith/internal/input"
+	"github.com/monolith-go/monolith/internal/input/itempool"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/services/trainer/shards"
 	"github.com/monolith-go/monolith/services/trainer/step"
@@ -24,7 +24,7 @@ import (
 // changed nothing, and their records are read again from where the shards stand.
 type ring struct {
 	steps [3]*work
-	pool  *input.Pool // of the partition
+	pool  *itempool.Pool // of the partition
 }
 
 // work is a step, and how far the learner is with it.
@@ -59,7 +59,7 @@ func (w *work) end() {
 
 // newRing makes the memory of a partition's steps.
 func newRing(e *step.Engine) (r ring) {
-	r.pool = input.NewPool()
+	r.pool = itempool.New()
 	for i := range r.steps {
 		r.steps[i] = &work{Step: e.NewStep()}
 		r.steps[i].Draw(r.pool)

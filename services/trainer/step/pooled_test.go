@@ -11,6 +11,7 @@ import (
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/input"
+	"github.com/monolith-go/monolith/internal/input/itempool"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/wire/matrixpb"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
@@ -63,7 +64,7 @@ func TestRecordsBehindAFullBatchAreRememberedOnce(t *testing.T) {
 	e := drawing(t, &model.SampleRule_Negatives{Count: 1, Start: proto.Uint32(99_999)})
 	again := func(records int64) float64 {
 		s := e.NewStep()
-		s.Draw(input.NewPool())
+		s.Draw(itempool.New())
 		var recs []kafka.Record
 		for i := range records {
 			recs = append(recs, several(t, i, 2000))
@@ -97,7 +98,7 @@ func TestThePoolFollowsFromRecords(t *testing.T) {
 			t.Helper()
 			now = at
 			s := e.NewStep()
-			s.Draw(input.NewPool())
+			s.Draw(itempool.New())
 			read(s)
 			if err := s.Load(Span{Recs: []kafka.Record{several(t, 2, 30)}}); err != nil || s.Unfit != nil || s.Samples() != 60 {
 				t.Fatalf("%s: %v, %v, %d samples", name, err, s.Unfit, s.Samples())
@@ -135,7 +136,7 @@ func TestThePoolFollowsFromRecords(t *testing.T) {
 func TestTheLargestRecordHasNegatives(t *testing.T) {
 	e := drawing(t, &model.SampleRule_Negatives{Count: 4, Start: proto.Uint32(0)})
 	s := e.NewStep()
-	s.Draw(input.NewPool())
+	s.Draw(itempool.New())
 	s.Remember([]kafka.Record{several(t, 0, 5)})
 	for n, fits := range map[int64]bool{MaxBatch: true, MaxBatch + 1: false} {
 		if err := s.Load(Span{Recs: []kafka.Record{several(t, 1, n)}}); err != nil || (s.Unfit == nil) != fits || fits && s.Samples() != 5*MaxBatch {

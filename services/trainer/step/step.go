@@ -8,6 +8,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/internal/input"
+	"github.com/monolith-go/monolith/internal/input/itempool"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/model/samplerule"
@@ -55,7 +56,7 @@ func (e *Engine) NewStep() *Step {
 }
 
 // Draw has negatives drawn from the pool of the step's partition.
-func (s *Step) Draw(from *input.Pool) { s.input.Draw(from) }
+func (s *Step) Draw(from *itempool.Pool) { s.input.Draw(from) }
 
 // Remember puts the items of records into the pool and learns none. It asks neither how they are dated nor whether a
 // batch has room, so that those behind them draw the same whenever, and with whatever else, they are read.

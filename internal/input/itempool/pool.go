@@ -1,4 +1,5 @@
-package input
+// Package itempool holds the items of a partition's latest records, from which negatives are drawn.
+package itempool
 
 import (
 	"math"
@@ -22,24 +23,25 @@ type Pool struct {
 // pooled is the items of one rule, in the order of their offsets.
 type pooled struct {
 	samplerule.Negatives
-	items  []pooledItem
+	items  []Item
 	newest map[int64]int // by key: where it is in items, counted from the first item there ever was
 	gone   int           // items dropped before the first
 }
 
-// pooledItem is one occurrence of an item. It never changes but for next.
-type pooledItem struct {
-	offset, key int64
-	next        int64 // the offset of its next occurrence
-	ids         [][]int64
-	floats      [][]float32
+// Item is one occurrence of an item. It never changes but for next.
+type Item struct {
+	Key    int64
+	IDs    [][]int64   // by feature of the rule
+	Floats [][]float32 // by Float of the rule
+
+	offset, next int64 // of its next occurrence
 }
 
 // tries bounds how often one negative is drawn before an item is taken that has come again since.
 const tries = 1000
 
-// NewPool returns an empty pool.
-func NewPool() *Pool { return &Pool{rules: map[int]*pooled{}} }
+// New returns an empty pool.
+func New() *Pool { return &Pool{rules: map[int]*pooled{}} }
 
 // Reset forgets everything.
 func (p *Pool) Reset() {
@@ -59,29 +61,29 @@ func (p *Pool) Trim(offset int64) {
 			continue
 		}
 		for i := range n {
-			if key := r.items[i].key; r.newest[key] == r.gone+i {
+			if key := r.items[i].Key; r.newest[key] == r.gone+i {
 				delete(r.newest, key)
 			}
 		}
-		r.items, r.gone = append([]pooledItem(nil), r.items[n:]...), r.gone+n
+		r.items, r.gone = append([]Item(nil), r.items[n:]...), r.gone+n
 	}
 }
 
-// found is an item of a sample, before its record is whole.
-type found struct {
-	rule int
-	pooledItem
+// Found is an item of a sample, before its record is whole.
+type Found struct {
+	Rule int // by its place in the spec
+	Item
 }
 
-// saw says whether a record is in the pool, or has nothing that could be.
-func (p *Pool) saw(offset int64) bool {
+// Saw says whether a record is in the pool, or has nothing that could be.
+func (p *Pool) Saw(offset int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return offset < p.seen
 }
 
-// put takes a record's items, unless it is in the pool already.
-func (p *Pool) put(offset int64, all []found, rules []rule) {
+// Put takes a record's items, unless it is in the pool already; of is what their rules declare.
+func (p *Pool) Put(offset int64, all []Found, of func(rule int) samplerule.Negatives) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if offset < p.seen {
@@ -89,22 +91,22 @@ func (p *Pool) put(offset int64, all []found, rules []rule) {
 	}
 	p.seen = offset + 1
 	for _, f := range all {
-		r := p.rules[f.rule]
+		r := p.rules[f.Rule]
 		if r == nil {
-			r = &pooled{Negatives: rules[f.rule].negatives.Negatives, newest: map[int64]int{}}
-			p.rules[f.rule] = r
+			r = &pooled{Negatives: of(f.Rule), newest: map[int64]int{}}
+			p.rules[f.Rule] = r
 		}
-		if at, ok := r.newest[f.key]; ok {
+		if at, ok := r.newest[f.Key]; ok {
 			r.items[at-r.gone].next = offset
 		}
-		r.newest[f.key] = r.gone + len(r.items)
+		r.newest[f.Key] = r.gone + len(r.items)
 		f.offset, f.next = offset, math.MaxInt64
-		r.items = append(r.items, f.pooledItem)
+		r.items = append(r.items, f.Item)
 	}
 }
 
-// draw returns the nth other item for a sample whose own has a key; ok is false where there are too few.
-func (p *Pool) draw(rule int, offset, own int64, key uint64) (item pooledItem, ok bool) {
+// Draw returns the nth other item for a sample whose own has a key; ok is false where there are too few.
+func (p *Pool) Draw(rule int, offset, own int64, key uint64) (item Item, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.rules[rule]
@@ -118,7 +120,7 @@ func (p *Pool) draw(rule int, offset, own int64, key uint64) (item pooledItem, o
 	}
 	for try := range tries {
 		one := r.items[begin+int(table.Key(key, "", int64(try))%uint64(end-begin))]
-		if one.key == own {
+		if one.Key == own {
 			continue
 		}
 		item, ok = one, true
@@ -131,7 +133,7 @@ func (p *Pool) draw(rule int, offset, own int64, key uint64) (item pooledItem, o
 
 // from is where items of offset or later begin.
 func (r *pooled) from(offset int64) int {
-	at, _ := slices.BinarySearchFunc(r.items, offset, func(i pooledItem, offset int64) int {
+	at, _ := slices.BinarySearchFunc(r.items, offset, func(i Item, offset int64) int {
 		if i.offset < offset {
 			return -1
 		}

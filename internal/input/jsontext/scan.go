@@ -1,4 +1,5 @@
-package input
+// Package jsontext finds where the parts of JSON text end, as encoding/json reads it, without making anything of them.
+package jsontext
 
 import (
 	"unicode"
@@ -12,40 +13,45 @@ const maxNesting = 10000
 // The functions below take JSON text and an offset in it, and return the one behind what they
 // read, or -1 where encoding/json finds a syntax error.
 
-func space(b []byte, i int) int {
+func Space(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
 		i++
 	}
 	return i
 }
 
-// colon reads one with the space around it.
-func colon(b []byte, i int) int {
-	i = space(b, i)
+// Colon reads one with the space around it.
+func Colon(b []byte, i int) int {
+	i = Space(b, i)
 	if i == len(b) || b[i] != ':' {
 		return -1
 	}
-	return space(b, i+1)
+	return Space(b, i+1)
 }
 
-// skip reads a value within an object.
-func (d *Decoder) skip(b []byte, i int) int {
+// Scanner skips values, and keeps what memory that takes. It is for one goroutine.
+type Scanner struct {
+	nesting []byte // the brackets that are open
+}
+
+// Skip reads a value within an object.
+func (s *Scanner) Skip(b []byte, i int) int {
 	if i < len(b) && (b[i] == '{' || b[i] == '[') {
-		return d.nested(b, i)
+		return s.nested(b, i)
 	}
 	return scalar(b, i)
 }
 
 // nested reads an object or array within the record's object.
-func (d *Decoder) nested(b []byte, i int) int {
-	open := d.nesting[:0]
-	defer func() { d.nesting = open }()
+func (s *Scanner) nested(b []byte, i int) int {
+	open := s.nesting[:0]
+	defer func() { s.nesting = open }()
 	for i < len(b) {
 		if c := b[i]; c == '{' || c == '[' {
 			if open = append(open, c); len(open) == maxNesting { // with the record's own one more
 				return -1
 			}
-			if i = space(b, i+1); i == len(b) {
+			if i = Space(b, i+1); i == len(b) {
 				return -1
 			}
 			if b[i] != closing(c) {
@@ -62,12 +68,12 @@ func (d *Decoder) nested(b []byte, i int) int {
 		}
 		// Behind a value: what it is in goes on or ends, and with it what that is in.
 		for {
-			if i = space(b, i); i == len(b) {
+			if i = Space(b, i); i == len(b) {
 				return -1
 			}
 			in := open[len(open)-1]
 			if b[i] == ',' {
-				i = space(b, i+1)
+				i = Space(b, i+1)
 				break
 			}
 			if b[i] != closing(in) {
@@ -95,10 +101,10 @@ func keyEnd(b []byte, i int) int {
 	if i == len(b) || b[i] != '"' {
 		return -1
 	}
-	if i, _ = stringEnd(b, i); i < 0 {
+	if i, _ = StringEnd(b, i); i < 0 {
 		return -1
 	}
-	return colon(b, i)
+	return Colon(b, i)
 }
 
 func scalar(b []byte, i int) int {
@@ -107,19 +113,19 @@ func scalar(b []byte, i int) int {
 	}
 	switch b[i] {
 	case '"':
-		end, _ := stringEnd(b, i)
+		end, _ := StringEnd(b, i)
 		return end
 	case 't':
-		return literal(b, i, "true")
+		return Literal(b, i, "true")
 	case 'f':
-		return literal(b, i, "false")
+		return Literal(b, i, "false")
 	case 'n':
-		return literal(b, i, "null")
+		return Literal(b, i, "null")
 	}
 	return numberEnd(b, i)
 }
 
-func literal(b []byte, i int, word string) int {
+func Literal(b []byte, i int, word string) int {
 	if len(b)-i < len(word) || string(b[i:i+len(word)]) != word {
 		return -1
 	}
@@ -161,10 +167,10 @@ func digitsEnd(b []byte, i int) int {
 	return i
 }
 
-// stringEnd reads a string from its quote on, and says whether what stands between the quotes is
+// StringEnd reads a string from its quote on, and says whether what stands between the quotes is
 // the string itself. As for encoding/json, it need not be UTF-8, and half of a surrogate pair may
 // stand alone.
-func stringEnd(b []byte, i int) (end int, plain bool) {
+func StringEnd(b []byte, i int) (end int, plain bool) {
 	plain = true
 	for i++; i < len(b); i++ {
 		c := b[i]
@@ -232,9 +238,9 @@ func hex4(b []byte) (r rune, ok bool) {
 
 var escapes = [256]byte{'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t', '\\': '\\', '/': '/', '"': '"'}
 
-// unescape appends the string that stands between quotes, and is valid: with U+FFFD for each
+// Unescape appends the string that stands between quotes, and is valid: with U+FFFD for each
 // byte that is not UTF-8 and each half of a surrogate pair, as encoding/json reads it.
-func unescape(dst, s []byte) []byte {
+func Unescape(dst, s []byte) []byte {
 	for i := 0; i < len(s); {
 		switch c := s[i]; {
 		case c == '\\' && s[i+1] == 'u':
