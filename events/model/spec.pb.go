@@ -1693,8 +1693,12 @@ func (x *Table) GetSync() *Sync {
 
 // Sync says when changed rows go to followers. Checkpoints, exports and a shard's end have all of them go.
 type Sync struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	IntervalMs    uint64                 `protobuf:"varint,1,opt,name=interval_ms,json=intervalMs,proto3" json:"interval_ms,omitempty"` // the longest that one waits; 0: the shard's own interval
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	IntervalMs uint64                 `protobuf:"varint,1,opt,name=interval_ms,json=intervalMs,proto3" json:"interval_ms,omitempty"` // the longest that one waits; 0: the shard's own interval
+	// A row waits for as long only while it is within this share of its length (the Euclidean norm) of what
+	// followers have, and does not go at all where that is the same; else it goes with the shard's own interval.
+	// Absent: each one waits.
+	Tolerance     *float32 `protobuf:"fixed32,2,opt,name=tolerance,proto3,oneof" json:"tolerance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1732,6 +1736,13 @@ func (*Sync) Descriptor() ([]byte, []int) {
 func (x *Sync) GetIntervalMs() uint64 {
 	if x != nil {
 		return x.IntervalMs
+	}
+	return 0
+}
+
+func (x *Sync) GetTolerance() float32 {
+	if x != nil && x.Tolerance != nil {
+		return *x.Tolerance
 	}
 	return 0
 }
@@ -5882,10 +5893,13 @@ const file_events_model_spec_proto_rawDesc = "" +
 	" \x01(\bR\x11skipZeroEmbedding\x12\x19\n" +
 	"\bmax_rows\x18\v \x01(\x04R\amaxRows\x12\x1b\n" +
 	"\tmax_bytes\x18\f \x01(\x04R\bmaxBytes\x122\n" +
-	"\x04sync\x18\r \x01(\v2\x1e.monolith.events.model.v1.SyncR\x04sync\"'\n" +
+	"\x04sync\x18\r \x01(\v2\x1e.monolith.events.model.v1.SyncR\x04sync\"X\n" +
 	"\x04Sync\x12\x1f\n" +
 	"\vinterval_ms\x18\x01 \x01(\x04R\n" +
-	"intervalMs\"\xce\x02\n" +
+	"intervalMs\x12!\n" +
+	"\ttolerance\x18\x02 \x01(\x02H\x00R\ttolerance\x88\x01\x01B\f\n" +
+	"\n" +
+	"_tolerance\"\xce\x02\n" +
 	"\aSegment\x12\x10\n" +
 	"\x03dim\x18\x01 \x01(\rR\x03dim\x12A\n" +
 	"\toptimizer\x18\x02 \x01(\v2#.monolith.events.model.v1.OptimizerR\toptimizer\x12G\n" +
@@ -6416,6 +6430,7 @@ func file_events_model_spec_proto_init() {
 		(*SampleRule_Negatives_)(nil),
 	}
 	file_events_model_spec_proto_msgTypes[7].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[11].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[13].OneofWrappers = []any{
 		(*LearningRate_Constant)(nil),
 		(*LearningRate_PolynomialDecay)(nil),

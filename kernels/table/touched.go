@@ -71,6 +71,21 @@ func (t *Table) Touch(ids []int64) (missing []int64) {
 	return missing
 }
 
+// Unlisted returns those of ids that have a row which is not listed, in the order given. The table
+// must have been made with Track.
+func (t *Table) Unlisted(ids []int64) (clean []int64) {
+	for _, id := range ids {
+		hash := hashOf(id)
+		s := t.shardOf(hash)
+		s.mu.Lock()
+		if row, ok := s.find(hash); ok && *t.mark(row) == 0 {
+			clean = append(clean, id)
+		}
+		s.mu.Unlock()
+	}
+	return clean
+}
+
 // TouchAll lists every row. The table must have been made with Track.
 func (t *Table) TouchAll() {
 	for i := range t.shards {

@@ -97,6 +97,9 @@ func (l *listed) step(most int64) {
 		}
 		err = l.tab.Restore(restored)
 	case 7:
+		if got, want := l.tab.Unlisted(ids), l.unlisted(ids); !slices.Equal(got, want) {
+			l.t.Fatalf("backend %v: %v are not listed, want %v", l.b, got, want)
+		}
 		l.touch(ids)
 	case 8:
 		if l.r.IntN(4) == 0 {
@@ -135,6 +138,15 @@ func (l *listed) expire() {
 		}
 		return gone
 	})
+}
+
+func (l *listed) unlisted(ids []int64) (clean []int64) {
+	for _, id := range ids {
+		if _, ok := l.rows[id]; ok && !l.want[id] {
+			clean = append(clean, id)
+		}
+	}
+	return clean
 }
 
 func (l *listed) touch(ids []int64) {

@@ -70,9 +70,9 @@ func Collisions(ctx context.Context, recs []rating.Record, seeds, epochs int) (*
 	}
 	for i := range res.Arms {
 		for e, bySeed := range res.Arms[i].BySeed {
-			res.Arms[i].AUC = append(res.Arms[i].AUC, estimate(bySeed))
+			res.Arms[i].AUC = append(res.Arms[i].AUC, NewEstimate(bySeed))
 			if i > 0 {
-				res.Arms[i].Loss = append(res.Arms[i].Loss, estimate(differences(res.Arms[0].BySeed[e], bySeed)))
+				res.Arms[i].Loss = append(res.Arms[i].Loss, NewEstimate(Differences(res.Arms[0].BySeed[e], bySeed)))
 			}
 		}
 	}

@@ -53,9 +53,9 @@ func Features(ctx context.Context, recs []rating.Record, seeds int) (*FeaturesRe
 			}
 			row.BySeed = append(row.BySeed, auc)
 		}
-		row.AUC = estimate(row.BySeed)
+		row.AUC = NewEstimate(row.BySeed)
 		if len(res.Models) > 0 {
-			row.Gain = estimate(differences(row.BySeed, res.Models[0].BySeed))
+			row.Gain = NewEstimate(Differences(row.BySeed, res.Models[0].BySeed))
 		}
 		res.Models = append(res.Models, row)
 	}

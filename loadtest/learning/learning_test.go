@@ -138,10 +138,10 @@ func TestTheScriptsRule(t *testing.T) {
 }
 
 func TestEstimate(t *testing.T) {
-	if e := estimate([]float64{1, 2, 3}); e.Mean != 2 || math.Abs(e.Half-4.303/math.Sqrt(3)) > 1e-9 {
+	if e := NewEstimate([]float64{1, 2, 3}); e.Mean != 2 || math.Abs(e.Half-4.303/math.Sqrt(3)) > 1e-9 {
 		t.Errorf("%+v", e)
 	}
-	if e := estimate([]float64{5}); e != (Estimate{5, 0}) {
+	if e := NewEstimate([]float64{5}); e != (Estimate{5, 0}) {
 		t.Errorf("%+v", e)
 	}
 }

@@ -14,8 +14,8 @@ var student = [...]float64{0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 
 // MaxSeeds is the most that an interval is known for.
 const MaxSeeds = len(student)
 
-// estimate is that of at most MaxSeeds values.
-func estimate(x []float64) (e Estimate) {
+// NewEstimate is that of at most MaxSeeds values.
+func NewEstimate(x []float64) (e Estimate) {
 	for _, v := range x {
 		e.Mean += v / float64(len(x))
 	}
@@ -31,8 +31,8 @@ func estimate(x []float64) (e Estimate) {
 	return e
 }
 
-// differences are those of a less b, seed by seed.
-func differences(a, b []float64) []float64 {
+// Differences are those of a less b, seed by seed.
+func Differences(a, b []float64) []float64 {
 	d := make([]float64, len(a))
 	for i := range d {
 		d[i] = a[i] - b[i]

@@ -50,9 +50,9 @@ func Sync(ctx context.Context, seeds, ratings int) (*SyncResult, error) {
 	}
 	for i := range res.Rows {
 		r := &res.Rows[i]
-		r.Every, r.AUC = every[i], estimate(r.BySeed)
+		r.Every, r.AUC = every[i], NewEstimate(r.BySeed)
 		if i > 0 {
-			r.Gain = estimate(differences(r.BySeed, res.Rows[i-1].BySeed))
+			r.Gain = NewEstimate(Differences(r.BySeed, res.Rows[i-1].BySeed))
 		}
 	}
 	return res, nil

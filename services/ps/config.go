@@ -46,6 +46,9 @@ type Config struct {
 
 	// SyncInterval is how often touched rows are published. Default 50 ms.
 	SyncInterval time.Duration
+	// Clock says when they are, instead of SyncInterval: for measurements in which intervals
+	// have no length. Default: none.
+	Clock <-chan time.Time
 	// DenseEvery publishes dense variables with every n-th publication that holds new
 	// applies. Default 2.
 	DenseEvery int

@@ -283,8 +283,12 @@ func clean(ctx context.Context, err error) error {
 }
 
 func (s *Server) loop(ctx context.Context) error {
-	tick := time.NewTicker(s.cfg.SyncInterval)
-	defer tick.Stop()
+	clock := s.cfg.Clock
+	if clock == nil {
+		tick := time.NewTicker(s.cfg.SyncInterval)
+		defer tick.Stop()
+		clock = tick.C
+	}
 	for {
 		changed, facts := s.fleet.Changed(), s.lineage.Changed()
 		next, err := s.watch()
@@ -317,8 +321,8 @@ func (s *Server) loop(ctx context.Context) error {
 			if errors.Is(err, publish.ErrFenced) {
 				return err
 			}
-		case <-tick.C:
-			if err := s.tick(ctx); err != nil {
+		case now := <-clock:
+			if err := s.tick(ctx, now); err != nil {
 				return err
 			}
 		}
@@ -327,14 +331,14 @@ func (s *Server) loop(ctx context.Context) error {
 
 // tick publishes what is touched and due. A bus that is away is no error: the same goes out
 // again later.
-func (s *Server) tick(ctx context.Context) error {
+func (s *Server) tick(ctx context.Context, now time.Time) error {
 	s.m.expired.Add(float64(s.st.Sweep()))
 	s.observe()
 	if s.pub.Delayed() {
 		return nil
 	}
 	dense := s.pub.Due(s.cfg.DenseEvery)
-	err := s.flush(ctx, func() *publish.Dirty { return s.st.CollectDue(time.Now(), dense) })
+	err := s.flush(ctx, func() *publish.Dirty { return s.st.CollectDue(now, dense) })
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return nil

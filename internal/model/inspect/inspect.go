@@ -40,7 +40,7 @@ type (
 		Name     string   `json:"name"`
 		Dim      uint32   `json:"dim"`
 		Segments []string `json:"segments,omitempty"`
-		Sync     string   `json:"sync,omitempty"` // the longest that followers wait for a row; none: the shard's interval
+		Sync     string   `json:"sync,omitempty"` // the longest that followers wait for a row, and how far it may be from theirs; none: the shard's interval
 	}
 	Output struct {
 		Name   string  `json:"name"`
@@ -86,6 +86,9 @@ func Check(spec *model.ModelSpec) (*Report, error) {
 		}
 		if s := t.GetSync(); s.GetIntervalMs() > 0 {
 			of.Sync = (time.Duration(s.GetIntervalMs()) * time.Millisecond).String()
+		}
+		if s := t.GetSync(); s != nil && s.Tolerance != nil {
+			of.Sync = strings.TrimSpace(fmt.Sprintf("%s within %v", of.Sync, s.GetTolerance()))
 		}
 		r.Tables = append(r.Tables, of)
 	}

@@ -176,7 +176,7 @@ func TestValidateRules(t *testing.T) {
 			}
 		}
 	}
-	inf := float32(math.Inf(1))
+	inf, nan, far := float32(math.Inf(1)), float32(math.NaN()), float32(1.5)
 	for says, change := range map[string]func(*model.ModelSpec){
 		`adam beta1 is 1`:                       rule(`{"adam":{"beta1":1}}`),
 		`table "counted": optim: ftrl learning`: rule(`{"ftrl":{"learningRate":0}}`),
@@ -216,6 +216,12 @@ func TestValidateRules(t *testing.T) {
 		`max_bytes is 100, which is too little for`: func(s *model.ModelSpec) { s.Tables[0].MaxBytes = 100 },
 		`sync: interval_ms is 3600001: give at most 3600000`: func(s *model.ModelSpec) {
 			s.Tables[0].Sync = &model.Sync{IntervalMs: 3_600_001}
+		},
+		`sync: tolerance is 1.5: give 0 to 1`: func(s *model.ModelSpec) {
+			s.Tables[0].Sync = &model.Sync{Tolerance: &far}
+		},
+		`sync: tolerance is NaN`: func(s *model.ModelSpec) {
+			s.Tables[0].Sync = &model.Sync{Tolerance: &nan}
 		},
 		`expire: 36501 days`:                          func(s *model.ModelSpec) { s.Tables[0].Expire.Days = 36501 },
 		`expire: slot 1 has 40000 days: give at most`: func(s *model.ModelSpec) { s.Tables[0].Expire.Slots[0].Days = 40000 },

@@ -195,6 +195,9 @@ func (c *complaints) tables(spec *model.ModelSpec) {
 		if ms := t.GetSync().GetIntervalMs(); ms > MaxSync {
 			c.add("%s: sync: interval_ms is %d: give at most %d, an hour, or 0 for the shard's own interval", what, ms, MaxSync)
 		}
+		if tol := t.GetSync().GetTolerance(); !(tol >= 0 && tol <= 1) {
+			c.add("%s: sync: tolerance is %v: give 0 to 1, a share of a row's length", what, tol)
+		}
 		if !used[t.GetName()] {
 			c.add("%s is read by no feature: remove it, or name it in one", what)
 		}

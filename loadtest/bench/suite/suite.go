@@ -7,6 +7,7 @@ import (
 	"github.com/monolith-go/monolith/loadtest/bench/kernels"
 	"github.com/monolith-go/monolith/loadtest/bench/product"
 	"github.com/monolith-go/monolith/loadtest/bench/serving"
+	"github.com/monolith-go/monolith/loadtest/bench/syncbytes"
 	"github.com/monolith-go/monolith/loadtest/bench/zookeeper"
 )
 
@@ -31,6 +32,7 @@ func All(o product.TrainOptions) []bench.Benchmark {
 		serving.Versions(serving.VersionsCases),
 		serving.UpdateRipple(serving.UpdateCases, product.Ripple(product.StartCluster, product.RippleCases)),
 		serving.SwapRipple(serving.SwapCases),
+		syncbytes.Bytes(syncbytes.BytesCases, syncbytes.AUCCases),
 		zookeeper.Create(zookeeper.Start, zookeeper.WriteCases),
 		zookeeper.Set(zookeeper.Start, zookeeper.WriteCases),
 		zookeeper.Get(zookeeper.Start, zookeeper.GetCases),

@@ -62,25 +62,9 @@ func (w Writer) rowDeltas(h *Dirty) []*delta.Delta {
 	}
 	c := chunker{empty: func() *delta.Delta { return w.empty(h) }}
 	for i := range h.Rows {
-		r := &h.Rows[i]
-		r.Format = r.Format.fit(r.Values)
-		for at := 0; at < len(r.IDs); {
-			d, n := c.fill(len(r.IDs)-at, 8+r.Format.Size(r.Dim))
-			rows := r.in(d)
-			for _, id := range r.IDs[at : at+n] {
-				rows.Ids = append(rows.Ids, uint64(id))
-			}
-			rows.Values = r.Format.append(rows.Values, r.Values[at*r.Dim:(at+n)*r.Dim], r.Dim)
-			at += n
-		}
-		for at := 0; at < len(r.Removed); {
-			d, n := c.fill(len(r.Removed)-at, 8)
-			rows := r.in(d)
-			for _, id := range r.Removed[at : at+n] {
-				rows.Removed = append(rows.Removed, uint64(id))
-			}
-			at += n
-		}
+		fit, other := h.Rows[i].whole()
+		fit.cut(&c)
+		other.cut(&c)
 	}
 	// A range takes some 40 bytes; after a long outage there may be many of them.
 	last := c.take(min(40*len(h.Ranges), chunkBytes))
@@ -88,13 +72,34 @@ func (w Writer) rowDeltas(h *Dirty) []*delta.Delta {
 	return number(c.out)
 }
 
+// cut puts r's rows into deltas.
+func (r *Rows) cut(c *chunker) {
+	for at := 0; at < len(r.IDs); {
+		d, n := c.fill(len(r.IDs)-at, 8+r.Format.Size(r.Dim))
+		rows := r.in(d)
+		for _, id := range r.IDs[at : at+n] {
+			rows.Ids = append(rows.Ids, uint64(id))
+		}
+		rows.Values = r.Format.append(rows.Values, r.Values[at*r.Dim:(at+n)*r.Dim], r.Dim)
+		at += n
+	}
+	for at := 0; at < len(r.Removed); {
+		d, n := c.fill(len(r.Removed)-at, 8)
+		rows := r.in(d)
+		for _, id := range r.Removed[at : at+n] {
+			rows.Removed = append(rows.Removed, uint64(id))
+		}
+		at += n
+	}
+}
+
 // in is the place of r's rows in d.
 func (r *Rows) in(d *delta.Delta) *delta.Rows {
-	if n := len(d.Rows); n > 0 && d.Rows[n-1].Table == r.Table {
+	encoding, scale := r.Format.wire()
+	if n := len(d.Rows); n > 0 && d.Rows[n-1].Table == r.Table && d.Rows[n-1].Encoding == encoding {
 		return d.Rows[n-1]
 	}
-	rows := &delta.Rows{Table: r.Table, Dim: uint32(r.Dim)}
-	rows.Encoding, rows.Scale = r.Format.wire()
+	rows := &delta.Rows{Table: r.Table, Dim: uint32(r.Dim), Encoding: encoding, Scale: scale}
 	d.Rows = append(d.Rows, rows)
 	return rows
 }

@@ -143,10 +143,20 @@ func TestFormatsOfSegments(t *testing.T) {
 		}
 	}
 	halves := Format{compress.FP16{}}
-	for x, want := range map[float32]compress.Compressor{maxHalf: compress.FP16{}, -maxHalf: compress.FP16{}, maxHalf + 8: compress.FP32{}, -maxHalf - 8: compress.FP32{}} {
-		if got := halves.fit([]float32{1, x}); got.Compressor != want {
-			t.Errorf("%v travels as %T", x, got.Compressor)
+	for x, want := range map[float32]bool{maxHalf: true, -maxHalf: true, maxHalf + 8: false, -maxHalf - 8: false} {
+		if got := halves.Fits([]float32{1, x}); got != want {
+			t.Errorf("%v fits a half: %v", x, got)
 		}
+	}
+}
+
+// A row with a number beyond halves comes whole, beside the others.
+func TestRowsBeyondTheirFormatComeWhole(t *testing.T) {
+	h := &Dirty{Rows: []Rows{{Table: "user", Dim: 2, IDs: []int64{1, 2, 3}, Values: []float32{1, 2, 70000, 4, 5, 6}, Removed: []int64{9}, Format: Format{compress.FP16{}}}}}
+	ds := own.rowDeltas(h)
+	if len(ds) != 1 || len(ds[0].Rows) != 2 || !slices.Equal(ds[0].Rows[0].Ids, []uint64{1, 3}) || !slices.Equal(ds[0].Rows[0].Removed, []uint64{9}) ||
+		ds[0].Rows[1].Encoding != delta.Encoding_FP32 || !slices.Equal(ds[0].Rows[1].Ids, []uint64{2}) || !slices.Equal(pstest.Floats(ds[0].Rows[1].Values), []float32{70000, 4}) {
+		t.Errorf("rows came as %v", ds)
 	}
 }
 

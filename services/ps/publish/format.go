@@ -47,13 +47,28 @@ func FormatOf(segments []table.Segment, skipZero bool) (f Format, compressed boo
 // maxHalf is the greatest number that a half holds.
 const maxHalf = 65504
 
-// fit is f, or whole numbers where some of values are beyond f: an infinite half would
-// be refused by those who get it.
-func (f Format) fit(values []float32) Format {
-	if _, ok := f.Compressor.(compress.FP16); ok && vec.MaxAbs(values) > maxHalf {
-		return Format{compress.FP32{}}
+// Fits says whether followers can have a row in f: an infinite half would be refused by those
+// who get it.
+func (f Format) Fits(row []float32) bool {
+	_, halves := f.Compressor.(compress.FP16)
+	return !halves || vec.MaxAbs(row) <= maxHalf
+}
+
+// whole moves the rows that do not fit their format into others, which are sent as float32.
+func (r *Rows) whole() (fit, other Rows) {
+	fit, other = *r, Rows{Table: r.Table, Dim: r.Dim, Format: Format{compress.FP32{}}}
+	if r.Format.Fits(r.Values) {
+		return fit, other
 	}
-	return f
+	fit.IDs, fit.Values = nil, nil
+	for i, id := range r.IDs {
+		to, row := &fit, r.Values[i*r.Dim:(i+1)*r.Dim]
+		if !r.Format.Fits(row) {
+			to = &other
+		}
+		to.IDs, to.Values = append(to.IDs, id), append(to.Values, row...)
+	}
+	return fit, other
 }
 
 // wire is what a delta says of f.

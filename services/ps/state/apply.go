@@ -140,6 +140,7 @@ func (s *Shard) learn(r *rowwire.ApplyRequest) {
 	for i := range r.Tables {
 		t := &r.Tables[i]
 		at := s.recordTime(t.Table, uint32(r.RecordUnix))
+		s.remember(t.Table, t.IDs)
 		err := s.tables[t.Table].OptimizeAt(t.IDs, t.Grads, at, table.Rates{GlobalStep: int64(s.step)})
 		if err != nil && !errors.Is(err, table.ErrCrowded) { // which drops gradients, as a filter does
 			// Half an apply must not go on: the process ends, and the shard restarts

@@ -150,8 +150,8 @@ func (s *Shard) Load(saved *checkpoint.Shard) error {
 	s.ranges, s.learnt, s.applies, s.trace = nil, nil, 0, ""
 	s.waiting = map[string]*waiting{}
 	for name, kind := range s.kinds {
-		if kind.interval > 0 {
-			s.waiting[name] = &waiting{interval: kind.interval}
+		if kind.interval > 0 || kind.tolerance != nil {
+			s.waiting[name] = newWaiting(kind)
 		}
 	}
 	s.assigned = requests{}

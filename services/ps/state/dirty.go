@@ -44,18 +44,9 @@ func (s *Shard) CollectDue(now time.Time, dense func(applies int) bool) *publish
 	}
 	s.round++
 	for _, name := range slices.Sorted(maps.Keys(s.tables)) {
-		t, w := s.tables[name], s.waiting[name]
-		if w != nil && !w.due(now) {
-			w.wait(s.round, t.Touched()+len(s.gone[name]) > 0)
-			continue
-		}
-		rows := take(t, s.gone[name], s.kinds[name])
-		delete(s.gone, name)
+		rows := s.take(name, now)
 		if len(rows.IDs)+len(rows.Removed) > 0 {
 			h.Rows = append(h.Rows, rows)
-			if w != nil {
-				w.went(now)
-			}
 		}
 	}
 	h.Ranges, s.applies, s.trace = s.contained(), 0, ""
@@ -66,24 +57,48 @@ func (s *Shard) CollectDue(now time.Time, dense func(applies int) bool) *publish
 	return h
 }
 
-// take copies the rows of t that are listed, and those of gone that have come back. The
-// others of gone are removed.
-// Lookups of a compressed table show something else than what its rows hold.
-func take(t *table.Table, gone map[int64]struct{}, kind tableKind) publish.Rows {
-	removed := t.Touch(slices.Sorted(maps.Keys(gone)))
-	ids := t.TakeTouched()
-	h := publish.Rows{Table: t.Name(), Dim: t.Dim(), IDs: ids, Values: make([]float32, len(ids)*t.Dim()), Removed: removed, Format: kind.format}
+// take copies the rows of a table that are listed and due, and those of gone that have come back.
+// The others of gone are removed. The caller holds mu.
+func (s *Shard) take(name string, now time.Time) publish.Rows {
+	t, w, kind := s.tables[name], s.waiting[name], s.kinds[name]
+	h := publish.Rows{Table: name, Dim: t.Dim(), Format: kind.format}
+	all := w == nil || w.due(now)
+	if !all && w.followers == nil {
+		w.wait(s.round, t.Touched()+len(s.gone[name]) > 0)
+		return h
+	}
+	h.Removed = t.Touch(slices.Sorted(maps.Keys(s.gone[name])))
+	delete(s.gone, name)
+	h.IDs = t.TakeTouched()
+	if w == nil || w.followers == nil {
+		h.Values = values(t, kind, h.IDs)
+	} else {
+		w.choose(&h, t, kind, all)
+	}
+	if w != nil && all && len(h.IDs)+len(h.Removed) > 0 {
+		w.went(now)
+	}
+	if w != nil {
+		w.wait(s.round, w.holds())
+	}
+	return h
+}
+
+// values are those of rows that are there. Lookups of a compressed table show something else than
+// what its rows hold.
+func values(t *table.Table, kind tableKind, ids []int64) []float32 {
+	all := make([]float32, len(ids)*t.Dim())
 	if kind.compressed {
 		rows, _ := t.LookupEntries(ids)
 		for i := range rows {
-			copy(h.Values[i*h.Dim:(i+1)*h.Dim], rows[i].Values)
+			copy(all[i*t.Dim():(i+1)*t.Dim()], rows[i].Values)
 		}
-		return h
+		return all
 	}
-	if found, err := t.Lookup(ids, h.Values, nil); err != nil || found != len(ids) {
+	if found, err := t.Lookup(ids, all, nil); err != nil || found != len(ids) {
 		panic(fmt.Sprintf("ps: table %s lists %d rows and has %d of them: %v", t.Name(), len(ids), found, err))
 	}
-	return h
+	return all
 }
 
 // finite complains about rows and variables of h that are not finite. The caller holds mu.

@@ -96,6 +96,7 @@ func (s *Shard) miss(table string, ids []int64) {
 	if len(ids) == 0 {
 		return
 	}
+	s.forget(table, ids)
 	m := s.gone[table]
 	if m == nil {
 		m = make(map[int64]struct{}, len(ids))

@@ -34,7 +34,8 @@ func (s *Shard) Beyond(ctx context.Context, generation uint64) (shardcmd.State, 
 	}
 }
 
-// Backlog counts the ids that wait to be published.
+// Backlog counts the ids that wait to be published, those twice that wait and were touched again since
+// rows were last collected.
 func (s *Shard) Backlog() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -45,6 +46,9 @@ func (s *Shard) Backlog() int {
 func (s *Shard) unpublished() (n int) {
 	for name, t := range s.tables {
 		n += t.Touched() + len(s.gone[name])
+		if w := s.waiting[name]; w != nil && w.followers != nil {
+			n += w.held
+		}
 	}
 	return n
 }

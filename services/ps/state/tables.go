@@ -38,6 +38,7 @@ type tableKind struct {
 	compressed bool           // what training looks up is not what followers hear
 	stepped    bool           // what training looks up depends on the global step
 	interval   time.Duration  // the longest that followers wait for a row; 0: the shard's own
+	tolerance  *float32       // how far a row that waits may be from theirs; nil: as far as it gets
 }
 
 func newTableKind(spec *model.ModelSpec, t *model.Table) (tableKind, error) {
@@ -50,7 +51,9 @@ func newTableKind(spec *model.ModelSpec, t *model.Table) (tableKind, error) {
 		return tableKind{}, fmt.Errorf("table %q: %w", t.GetName(), err)
 	}
 	k := tableKind{expire: table.Expiry{Days: map[int]uint32{}, DefaultDays: e.Days}, expires: e.Days > 0, limits: limits(t)}
-	k.interval = time.Duration(t.GetSync().GetIntervalMs()) * time.Millisecond
+	if s := t.GetSync(); s != nil {
+		k.interval, k.tolerance = time.Duration(s.GetIntervalMs())*time.Millisecond, s.Tolerance
+	}
 	k.format, k.compressed = publish.FormatOf(cfg.Segments, t.GetSkipZeroEmbedding())
 	for _, segment := range cfg.Segments {
 		_, bits := segment.Compressor.(compress.OneBit)
@@ -137,6 +140,7 @@ func (s *Shard) set(name string, ids []int64, values []float32, unixSec uint32, 
 		g.open = true
 		defer func() { g.open = false }()
 	}
+	s.forget(name, ids)
 	do := t.Assign
 	if add {
 		do = t.AssignAdd

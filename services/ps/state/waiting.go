@@ -8,17 +8,28 @@ import (
 
 // waiting is what of a table is put off.
 type waiting struct {
-	interval time.Duration // the longest that a row waits; 0: none does
-	next     time.Time     // when all of them go
-	since    uint64        // the round in which the first of those came that wait; 0: none waits
+	interval   time.Duration // the longest that a row waits; 0: none does
+	next       time.Time     // when all of them go
+	since      uint64        // the round in which the first of those came that wait; 0: none waits
+	*followers               // nil: rows wait whatever became of them
+}
+
+func newWaiting(k tableKind) *waiting {
+	w := &waiting{interval: k.interval}
+	if k.tolerance != nil {
+		w.followers = &followers{tolerance: float64(*k.tolerance), rows: map[int64]*had{}}
+	}
+	return w
 }
 
 // due says whether all of the table's rows go at now; the zero time is always late enough.
 func (w *waiting) due(now time.Time) bool { return now.IsZero() || !now.Before(w.next) }
 
+// holds says whether rows wait that are not listed by their table any more.
+func (w *waiting) holds() bool { return w.followers != nil && w.held > 0 }
+
 // went notes that all of them were collected at now.
 func (w *waiting) went(now time.Time) {
-	w.since = 0
 	if !now.IsZero() {
 		w.next = now.Add(w.interval)
 	}
