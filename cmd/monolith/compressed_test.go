@@ -9,7 +9,7 @@ import (
 )
 
 // narrowMovies declares the demo's model with users admitted at their second rating
-// and kept as bytes, and movies kept as halves and bits.
+// and kept as bytes, and movies kept as halves and bits, both of which followers wait for.
 const narrowMovies = `
 name: movies
 features:
@@ -25,9 +25,11 @@ tables:
     max_rows: 100000
     max_bytes: 100000000
     admission: {sliding_counter: {capacity: 10000}, threshold: 1}
+    sync: {interval_ms: 400, tolerance: 0.2}
   - name: movie
     dim: 16
     expire: {days: 30}
+    sync: {interval_ms: 250}
     segments:
       - {dim: 8, optimizer: {adam: {}}, initializer: {random_uniform: {min: -0.05, max: 0.05}}, compressor: {fp16: {}}}
       - {dim: 8, optimizer: {ftrl: {beta: 1}}, initializer: {random_uniform: {min: -0.05, max: 0.05}}, compressor: {one_bit: {}}}

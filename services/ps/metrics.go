@@ -23,6 +23,7 @@ type metrics struct {
 	fetchTime   prometheus.Observer
 	rows        *prometheus.GaugeVec // by table
 	backlog     prometheus.Gauge
+	waiting     prometheus.Gauge
 	expired     prometheus.Counter
 	flushes     *prometheus.CounterVec // by outcome
 	flushTime   prometheus.Observer
@@ -55,6 +56,7 @@ func newMetrics(r prometheus.Registerer, cfg Config) *metrics {
 	m.fetchTime = seconds("dense_seconds", "Time of a fetch of dense variables, refused ones included.")
 	m.rows = gauge("rows", "Rows of a table.", "table")
 	m.backlog = gauge("touched_rows", "Rows that wait to be published.").WithLabelValues()
+	m.waiting = gauge("waiting_rows", "Rows that wait for their table's interval.").WithLabelValues()
 	m.expired = counter("expired_rows_total", "Rows removed because nothing had updated them for too long.").WithLabelValues()
 	m.flushes = counter("flushes_total", "Publications by what became of them.", "outcome")
 	m.flushTime = seconds("flush_seconds", "Time of a publication, failed ones included.")

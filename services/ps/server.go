@@ -333,7 +333,7 @@ func (s *Server) loop(ctx context.Context) error {
 // again later.
 func (s *Server) tick(ctx context.Context, now time.Time) error {
 	s.m.expired.Add(float64(s.st.Sweep()))
-	s.observe()
+	s.observe(now)
 	if s.pub.Delayed() {
 		return nil
 	}
@@ -365,8 +365,10 @@ func (s *Server) flush(ctx context.Context, collect func() *publish.Dirty) error
 	return err
 }
 
-func (s *Server) observe() {
-	s.m.backlog.Set(float64(s.st.Backlog()))
+func (s *Server) observe(now time.Time) {
+	due := s.st.Due(now)
+	s.m.backlog.Set(float64(due))
+	s.m.waiting.Set(float64(max(0, s.st.Backlog()-due)))
 	s.m.step.Set(float64(s.st.Step()))
 	for name, n := range s.st.Rows() {
 		s.m.rows.WithLabelValues(name).Set(float64(n))

@@ -139,13 +139,9 @@ func (c *comparison) same(then []byte, row []float32) bool {
 func (c *comparison) moved(then []byte) float64 {
 	c.format.Decode(c.was, then)
 	c.format.Decode(c.is, c.now)
-	var apart, length float64
-	for i, x := range c.was {
-		d := float64(c.is[i]) - float64(x)
-		apart, length = apart+d*d, length+float64(x)*float64(x)
+	vec.Axpy(-1, c.was, c.is)
+	if length := vec.Dot(c.was, c.was); length > 0 {
+		return math.Sqrt(float64(vec.Dot(c.is, c.is)) / float64(length))
 	}
-	if length == 0 {
-		return math.Inf(1)
-	}
-	return math.Sqrt(apart / length)
+	return math.Inf(1)
 }

@@ -2,6 +2,7 @@ package state
 
 import (
 	"context"
+	"time"
 
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
@@ -40,6 +41,18 @@ func (s *Shard) Backlog() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.unpublished()
+}
+
+// Due counts those of them that wait for nothing but the next publication at now or later.
+func (s *Shard) Due(now time.Time) (n int) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for name, t := range s.tables {
+		if w := s.waiting[name]; w == nil || w.followers != nil || w.due(now) {
+			n += t.Touched() + len(s.gone[name])
+		}
+	}
+	return n
 }
 
 // unpublished is backlog for who holds mu, for reading at least.

@@ -188,6 +188,30 @@ func TestRowsThatChangeOtherwiseDoNotWait(t *testing.T) {
 	}
 }
 
+// What waits for its interval is not due, unlike what only a publication is missing for.
+func TestWhatIsDue(t *testing.T) {
+	now, never := time.Unix(1000, 0), func(int) bool { return false }
+	for name, tc := range map[string]struct {
+		change               []func(*model.ModelSpec)
+		touched, due, behind int // of two rows: due once they were touched, and behind the next collection; due an hour later
+	}{
+		"at once":      {nil, 2, 0, 0},
+		"an interval":  {[]func(*model.ModelSpec){syncs(0, time.Hour)}, 0, 0, 2},
+		"a tolerance":  {[]func(*model.ModelSpec){syncs(0, time.Hour), within(0, 1)}, 2, 0, 0},
+		"what is same": {[]func(*model.ModelSpec){within(0, 0)}, 2, 0, 0},
+	} {
+		s := counting(t, tc.change...)
+		rate(t, s, 0, []int64{1, 2}, nil)
+		s.CollectDue(now, never)
+		rate(t, s, 1, []int64{1, 2}, nil)
+		touched := s.Due(now)
+		s.CollectDue(now.Add(time.Second), never)
+		if got := s.Due(now.Add(time.Second)); touched != tc.touched || got != tc.due || s.Due(now.Add(time.Hour)) != tc.behind {
+			t.Errorf("%s: %d rows are due once touched, %d behind a collection, %d in an hour: want %d, %d, %d", name, touched, got, s.Due(now.Add(time.Hour)), tc.touched, tc.due, tc.behind)
+		}
+	}
+}
+
 // What is kept for comparison is bounded: rows beyond it go as they are touched.
 func TestWhatIsKnownIsBounded(t *testing.T) {
 	s := counting(t, syncs(0, time.Hour), within(0, 1))
