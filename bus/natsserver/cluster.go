@@ -24,6 +24,11 @@ type Cluster struct {
 const (
 	defaultDrain = 10 * time.Second
 	drainGrace   = time.Second // before the first client is sent away
+
+	// pingEvery and unanswered pings end what a machine that was cut off has left behind: until then
+	// commands are sent to whoever answered them there. The server's own would take minutes.
+	pingEvery  = 2 * time.Second
+	unanswered = 2
 )
 
 // Validate complains about what keeps servers from finding each other.
@@ -68,7 +73,9 @@ func (c Cluster) apply(o *server.Options) {
 		return
 	}
 	host, port, _ := HostPort(c.Listen) // validated
-	o.Cluster = server.ClusterOpts{Name: c.Name, Host: host, Port: port, NoAdvertise: true, TLSConfig: c.TLS, TLSTimeout: shakeTimeout.Seconds()}
+	o.Cluster = server.ClusterOpts{Name: c.Name, Host: host, Port: port, NoAdvertise: true, TLSConfig: c.TLS, TLSTimeout: shakeTimeout.Seconds(),
+		PingInterval: pingEvery, MaxPingsOut: unanswered}
+	o.PingInterval, o.MaxPingsOut = pingEvery, unanswered
 	for _, r := range c.Routes {
 		o.Routes = append(o.Routes, &url.URL{Scheme: "nats-route", Host: r})
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,7 +20,19 @@ const (
 	problem = "nats"
 	// quiet is how many attempts to reconnect may fail before that is a problem.
 	quiet = 5
+	// unanswered is how many pings are, before the connection counts as gone.
+	unanswered = 2
 )
+
+// pingEvery is how often the server is asked whether it is there. Where there are others to go to,
+// one that falls silent, as on a machine that was cut off, is left before leases end; alone, it may be
+// waiting for its disk.
+func pingEvery(urls string) time.Duration {
+	if strings.Contains(urls, ",") {
+		return time.Second
+	}
+	return 5 * time.Second
+}
 
 // dial connects once the server answers. From then on the connection is made anew as often
 // as it breaks, also while the server refuses the credentials: its accounts may not be there
@@ -32,8 +45,8 @@ func (c *Conn) dial(ctx context.Context) error {
 		nats.CustomReconnectDelay(away.pause),
 		nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectBufSize(-1), // what cannot be sent now is ours to send again
-		nats.PingInterval(5 * time.Second),
-		nats.MaxPingsOutstanding(2),
+		nats.PingInterval(pingEvery(c.cfg.URL)),
+		nats.MaxPingsOutstanding(unanswered),
 		nats.Timeout(2 * time.Second),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			c.link.set(false)
