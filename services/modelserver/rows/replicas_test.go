@@ -46,8 +46,8 @@ func fleetOf(t *testing.T, all ...*replica.Replica) *follow.Follower[fleet.State
 	return f
 }
 
-// Rows are asked of replicas alone that live, serve rows, answer, and say where; they keep what is known of
-// them while they stay, and who has left is forgotten.
+// Rows are asked of replicas alone that live, serve rows, answer, and say where, and of those that are lost
+// where a shard has no other; they keep what is known of them while they stay, and who has left is forgotten.
 func TestWhichReplicasAreAsked(t *testing.T) {
 	of := func(task int32, addr string, change func(*replica.Replica)) *replica.Replica {
 		r := &replica.Replica{ModelName: "m", ServerType: "ps", Task: task, Replica: 3, Stat: replica.State_AVAILABLE, RowsAddress: addr, Container: "c"}
@@ -61,6 +61,7 @@ func TestWhichReplicasAreAsked(t *testing.T) {
 		of(0, "h:4", func(r *replica.Replica) { r.ServerType = "entry" }),
 		of(0, "h:5", func(r *replica.Replica) { r.Stat = replica.State_LOADING }),
 		of(0, "", same), of(-1, "h:6", same), of(0, "h:7", func(r *replica.Replica) { r.ModelName = "n" }),
+		of(2, "h:8", func(r *replica.Replica) { r.Container = "dead" }), // nobody else has the shard
 	}
 	var dropped []string
 	r := newRoutes(fleetOf(t, all...), func(addr string) { dropped = append(dropped, addr) })
@@ -74,7 +75,7 @@ func TestWhichReplicasAreAsked(t *testing.T) {
 		slices.Sort(addrs)
 		got[fmt.Sprint(key.model, ":", key.shard)] = strings.Join(addrs, " ")
 	}
-	if want := "map[m:0:h:1/3 h:2/3 m:1:h:1/3 n:0:h:7/3]"; fmt.Sprint(got) != want {
+	if want := "map[m:0:h:1/3 h:2/3 m:1:h:1/3 m:2:h:8/3 n:0:h:7/3]"; fmt.Sprint(got) != want {
 		t.Errorf("asked are %v, want %s", got, want)
 	}
 	if r.replicas(shardKey{"m", 9}) != nil {

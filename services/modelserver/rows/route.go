@@ -2,6 +2,7 @@ package rows
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -88,28 +89,42 @@ func (r *routes) rebuild() {
 	byShard := map[shardKey]*choice{}
 	known := map[endpointKey]*endpoint{}
 	addrs := map[string]bool{}
+	add := func(key endpointKey) {
+		e := r.known[key]
+		if e == nil {
+			e = &endpoint{addr: key.addr, replica: key.replica}
+		}
+		known[key] = e
+		addrs[key.addr] = true
+		c := byShard[key.shardKey]
+		if c == nil {
+			c = &choice{pace: r.pace(key.shardKey)}
+			if c.pace == nil {
+				c.pace = &pace{}
+			}
+			byShard[key.shardKey] = c
+		}
+		c.all = append(c.all, e)
+	}
 	r.fleet.Read(func(s fleet.State) {
+		var silent []endpointKey
 		for _, x := range s.Replicas {
 			p := x.Replica.V
-			if !x.Alive || p.GetServerType() != "ps" || p.GetStat() != replica.State_AVAILABLE || p.GetRowsAddress() == "" || p.GetTask() < 0 {
+			if p.GetServerType() != "ps" || p.GetStat() != replica.State_AVAILABLE || p.GetRowsAddress() == "" || p.GetTask() < 0 {
 				continue
 			}
 			key := endpointKey{shardKey{p.GetModelName(), uint32(p.GetTask())}, p.GetReplica(), p.GetRowsAddress()}
-			e := r.known[key]
-			if e == nil {
-				e = &endpoint{addr: key.addr, replica: key.replica}
+			if x.Alive {
+				add(key)
+			} else if c := s.Containers[p.GetContainer()]; !c.Alive && !c.Left {
+				silent = append(silent, key)
 			}
-			known[key] = e
-			addrs[key.addr] = true
-			c := byShard[key.shardKey]
-			if c == nil {
-				c = &choice{pace: r.pace(key.shardKey)}
-				if c.pace == nil {
-					c.pace = &pace{}
-				}
-				byShard[key.shardKey] = c
-			}
-			c.all = append(c.all, e)
+		}
+		// A shard of which no replica is heard of may answer all the same: it is whoever hears of
+		// them that was cut off, more often than all of them.
+		silent = slices.DeleteFunc(silent, func(key endpointKey) bool { return byShard[key.shardKey] != nil })
+		for _, key := range silent {
+			add(key)
 		}
 	})
 	r.byShard.Store(&byShard)
