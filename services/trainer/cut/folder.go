@@ -54,7 +54,11 @@ type Folder struct {
 // fact names is left alone: it may be somebody's, or the next cut. Failing to delete costs
 // space, so it is only logged.
 func (f Folder) Sweep(j lineage.Job, named map[int64]bool, done *Swept) {
-	root, err := os.OpenRoot(f.Dir)
+	err := durable.MkdirAll(f.Dir, 0o755) // a chief that is new on its machine has written nothing there, and shards have
+	var root *os.Root
+	if err == nil {
+		root, err = os.OpenRoot(f.Dir)
+	}
 	if err != nil {
 		f.Log.Warn("old checkpoints cannot be deleted", "dir", f.Dir, "err", err)
 		return

@@ -141,10 +141,18 @@ func TestWhatASweepLeaves(t *testing.T) {
 	if got := log.All(); len(got) != 0 {
 		t.Errorf("a sweep that goes well logs %q", got)
 	}
-	gone := f
-	gone.Dir = filepath.Join(f.Dir, "nowhere")
-	if gone.Sweep(j, nil, &done); len(log.All()) != 1 {
-		t.Errorf("of a folder that is not there it logs %q", log.All())
+	moved := f // a chief on another machine, where nothing lies yet
+	moved.Dir = filepath.Join(f.Dir, "new", "job")
+	for i := range j.Checkpoints {
+		j.Checkpoints[i].V.Dir = moved.Dir
+	}
+	done = Swept{}
+	if moved.Sweep(j, nil, &done); len(log.All()) != 0 || !slices.Equal(done.Checkpoints, []int64{1, 2, 3, 4}) {
+		t.Errorf("where nothing lies %v are said to be gone, and it logs %q", done.Checkpoints, log.All())
+	}
+	moved.Dir = filepath.Join(f.Dir, infoFile(6), "job") // below a file
+	if moved.Sweep(j, nil, &done); len(log.All()) != 1 {
+		t.Errorf("of a folder that cannot be it logs %q", log.All())
 	}
 }
 
