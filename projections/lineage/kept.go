@@ -86,6 +86,7 @@ func (j *Job) saved(e *training.CheckpointSaved, unix int64) {
 	}
 	j.Checkpoints = without(j.Checkpoints, e.GetRemovedCheckpoints(), (*training.Checkpoint).GetId)
 	j.Exports = without(j.Exports, e.GetRemovedExports(), (*training.ModelExported).GetVersion)
+	j.Gone.deleted(e.GetRemovedCheckpoints(), e.GetRemovedExports())
 	j.Kept = slices.DeleteFunc(slices.Clone(j.Kept), func(id int64) bool {
 		return slices.Contains(e.GetRemovedCheckpoints(), id)
 	})

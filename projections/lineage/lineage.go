@@ -19,7 +19,7 @@ import (
 // State or of what Fold makes of a log.
 const (
 	Name    = "lineage"
-	Version = 9
+	Version = 10
 )
 
 // State is the lineage after the event at Seq.
@@ -42,6 +42,7 @@ type Job struct {
 	SavedUnix   int64                                           `json:"savedUnix,omitempty"`   // when the newest checkpoint was saved, by the log's clock
 	Restored    Restored                                        `json:"restored,omitzero"`     // the last return to a checkpoint
 	Returned    []int64                                         `json:"returned,omitempty"`    // checkpoints to which the job has ever returned, on disk or not, ascending; at most MaxReturned
+	Gone        Gone                                            `json:"gone,omitzero"`         // what it has deleted
 	Kept        []int64                                         `json:"kept,omitempty"`        // checkpoints that are exempt from the number that stays, ascending; at most MaxExempt
 	KeptUnix    int64                                           `json:"keptUnix,omitempty"`    // when the clock last kept one, or the first was saved, by the log's clock
 	Stopped     bool                                            `json:"stopped"`

@@ -45,6 +45,7 @@ type Server struct {
 	facts   prometheus.Counter
 	dropped prometheus.Counter
 	sent    prometheus.Counter
+	left    prometheus.Counter
 	took    prometheus.Histogram
 	delay   prometheus.Histogram
 
@@ -80,6 +81,7 @@ func New(cfg Config, env services.Env) (*Server, error) {
 		facts:   counter("applied_facts_total", "Facts about applied deltas appended."),
 		dropped: counter("applied_dropped_total", "Observations of applied deltas lost to bounds or because they did not decode."),
 		sent:    counter("sent_bytes_total", "Bytes of models sent to other hosts."),
+		left:    counter("left_deleted_total", "Checkpoints and exports that a job had deleted where it runs, and that were deleted here, too."),
 		took: prom.Register(env.Metrics, prometheus.NewHistogram(prometheus.HistogramOpts{Name: "monolith_modelsync_copy_seconds",
 			Help: "How long it took to bring a sub-model here, of those that were copied or fetched.", Buckets: prometheus.ExponentialBuckets(0.01, 4, 10)})),
 		delay: prom.Register(env.Metrics, prometheus.NewHistogram(prometheus.HistogramOpts{Name: "monolith_modelsync_delay_seconds",
@@ -101,7 +103,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.client != nil {
 		defer s.client.Close()
 	}
-	return role.Run(ctx, "model-sync", s.plan.Run, s.lineage.Run, s.fleet.Run, s.react, s.observe, s.flush, s.offer, s.serve)
+	return role.Run(ctx, "model-sync", s.plan.Run, s.lineage.Run, s.fleet.Run, s.react, s.observe, s.flush, s.offer, s.sweepLeft, s.serve)
 }
 
 // react parks what others put on model-sync's subjects.
