@@ -221,6 +221,8 @@ func TestTiles(t *testing.T) {
 		{"one epoch", []Delta{ranges(1, 0, 1, 0, 3), ranges(2, 0, 1), ranges(3, 0, 1, 3, 5, 5, 8)}, []*shard.Ready{ready(1, 0)}, 8, 1, ""},
 		{"other shards do not matter", []Delta{ranges(1, 0, 1, 0, 3), ranges(2, 1, 1, 0, 1)}, []*shard.Ready{ready(1, 0)}, 3, 1, ""},
 		{"a restart goes back to its checkpoint", []Delta{ranges(1, 0, 1, 0, 3), ranges(2, 0, 1, 3, 6), ranges(3, 0, 2, 3, 9)}, []*shard.Ready{ready(1, 0), ready(2, 3)}, 9, 1, ""},
+		{"a checkpoint was being saved when its shard was lost", []Delta{ranges(1, 0, 1, 0, 6), ranges(2, 0, 2), ranges(3, 0, 3, 6, 9)}, []*shard.Ready{ready(1, 0), ready(2, 3), ready(3, 6)}, 9, 1, ""},
+		{"two restarts, and a checkpoint beyond what was published", []Delta{ranges(1, 0, 1, 0, 6), ranges(2, 0, 2), ranges(3, 0, 3, 7, 9)}, []*shard.Ready{ready(1, 0), ready(2, 3), ready(3, 7)}, 9, 1, "epoch 3 begins partition 0 at offset 7, but the deltas before it end at 6"},
 		{"a restart without checkpoint", []Delta{ranges(1, 0, 1, 0, 3), ranges(3, 0, 2, 0, 9)}, []*shard.Ready{ready(1, 0), ready(2, 0)}, 9, 1, ""},
 		{"an empty topic", nil, nil, 0, 1, ""},
 		{"a discarded beginning", []Delta{ranges(7, 0, 3, 4, 6), ranges(8, 0, 3, 6, 7)}, nil, 7, 7, ""},

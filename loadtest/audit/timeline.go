@@ -9,11 +9,14 @@ import (
 // Tiles checks that the deltas of one training shard contain every record once: per
 // partition, the ranges of an epoch follow each other without gap or overlap from where
 // the epoch began, which is 0, or what the shard's Ready fact says it restored, up to
-// ends. first is the oldest sequence that the stream still has; when that is not 1, a
+// ends. An epoch may begin behind where the one before it ended: a checkpoint that was being
+// saved when the shard was lost is restored by the next epoch but one, and what it holds an
+// earlier epoch has published. first is the oldest sequence that the stream still has; when that is not 1, a
 // partition begins with its first range.
 func Tiles(deltas []Delta, k uint32, ready []*shard.Ready, ends map[int32]int64, first uint64) Check {
 	c := Check{Name: fmt.Sprintf("deltas of training shard %d contain every record once", k)}
 	next := map[int32]int64{}
+	published := map[int32]int64{} // up to which offset, by any epoch
 	begun := map[int32]bool{}
 	epoch := uint64(0)
 	faults := 0
@@ -34,8 +37,8 @@ func Tiles(deltas []Delta, k uint32, ready []*shard.Ready, ends map[int32]int64,
 				}
 			}
 			for p, at := range next {
-				if restored[p] > at {
-					fault("epoch %d begins partition %d at offset %d, but the deltas before it end at %d", d.GetEpoch(), p, restored[p], at)
+				if published[p] = max(published[p], at); restored[p] > published[p] {
+					fault("epoch %d begins partition %d at offset %d, but the deltas before it end at %d", d.GetEpoch(), p, restored[p], published[p])
 				}
 			}
 			if epoch != 0 || first == 1 {
