@@ -443,8 +443,11 @@ func (d *Decoder) batchInto(b *runtime.Batch, message []byte) error {
 		return fmt.Errorf("the record is no ExampleBatch: %w", err)
 	}
 	for i := range int(size) {
-		d.reset()
 		d.nth++
+		if d.steadyRow(b, i) {
+			continue
+		}
+		d.reset()
 		if err := d.addTo(b, d.row(i)); err != nil {
 			return err
 		}
@@ -481,6 +484,9 @@ func (d *Decoder) columns(message []byte) (size int32, err error) {
 		if c.there && !c.shared && c.n != int(size) {
 			return 0, fmt.Errorf("feature %q has %d elements in a batch of %d; only a SHARED one may differ", d.names[at], c.n, size)
 		}
+	}
+	if d.steady != nil {
+		d.steady.only(d.cells)
 	}
 	return size, nil
 }

@@ -1,13 +1,8 @@
 package input
 
 import (
-	"encoding/binary"
-	"math"
 	"slices"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
-	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/kernels/layout"
 )
@@ -16,15 +11,22 @@ import (
 // straight into the batch: nothing is noted of them. Where a message is not so, it has done nothing, and the whole
 // reader takes it, which finds the same and knows every refusal.
 type steady struct {
+	format  Format   // without its framing
 	targets []target // by declared field
 	wanted  int      // fields that have one
-	beside  int      // task whose label stands beside the features, in Monolith's Example; -1: none
+	beside  int      // task whose label stands beside the features, in Monolith's formats; -1: none
 
 	settled bool // the order of the last message has not changed since it was looked at
 	entries int  // that it had
 	covers  bool // it was of the wanted fields, each once
 	seen    []bool
 	credit  int // of a reader that is not tried once it has none
+
+	slots   []int32  // of an Instance, by number: 1 + the feature whose ids are of it
+	times   []uint64 // by feature: of the message that had an id of it
+	message uint64   // that is read
+	columns []int    // declared fields of an ExampleBatch that are wanted, with the label's
+	rows    bool     // the ExampleBatch that is read has just these
 }
 
 // Of messages that are tried, two in three must be steady: one that is not costs about as much as one that is saves.
@@ -41,10 +43,11 @@ type target struct {
 
 // readySteady finds out whether messages of this format and model may be read so.
 func (d *Decoder) readySteady() {
-	if f := d.options.Format; f != Example && f != MonolithExample || !d.direct || len(d.rules) > 0 || len(d.floats) > 0 || d.time >= 0 {
+	format := d.options.Format.message()
+	if format == JSON || !d.direct || len(d.rules) > 0 || len(d.floats) > 0 || d.time >= 0 {
 		return
 	}
-	s := &steady{targets: make([]target, len(d.names)), beside: -1, seen: make([]bool, len(d.names)), credit: steadyCredit}
+	s := &steady{format: format, targets: make([]target, len(d.names)), beside: -1, seen: make([]bool, len(d.names)), credit: steadyCredit}
 	for at := range s.targets {
 		s.targets[at] = target{-1, -1}
 	}
@@ -77,12 +80,36 @@ func (d *Decoder) readySteady() {
 	if len(d.parts) > 1 || len(d.parts) == 1 && (s.beside < 0 || d.parts[0].at != d.tasks[s.beside].label) {
 		return
 	}
+	switch format {
+	case Instance:
+		if !s.bySlot(d.slots) {
+			return
+		}
+	case ExampleBatch:
+		for at := range s.targets {
+			if !free(at) || at == d.labels && s.beside >= 0 {
+				s.columns = append(s.columns, at)
+			}
+		}
+	}
 	d.steady = s
 }
 
-// besideLabel says whether a declared field is the first label beside the features of Monolith's Example.
+// bySlot finds the features of an Instance's slots, and says whether each wanted field is one slot's.
+func (s *steady) bySlot(slots []slot) bool {
+	s.slots = make([]int32, layout.MaxSlotV1+1)
+	for _, x := range slots {
+		if len(x.at) != 1 || s.targets[x.at[0]].feature < 0 {
+			return false
+		}
+		s.slots[x.number] = int32(1 + s.targets[x.at[0]].feature)
+	}
+	return len(slots) == s.wanted
+}
+
+// besideLabel says whether a declared field is the first label beside the features, of Monolith's formats.
 func (d *Decoder) besideLabel(at int) bool {
-	if d.options.Format != MonolithExample {
+	if d.options.Format.message() == Example {
 		return false
 	}
 	for _, p := range d.parts {
@@ -96,73 +123,40 @@ func (d *Decoder) besideLabel(at int) bool {
 // steadily adds the sample of a message. Where it has not, all is as it was.
 func (d *Decoder) steadily(b *runtime.Batch, message []byte) bool {
 	s := d.steady
-	if s == nil || s.credit < steadyMiss || !s.covered(d.before()) {
+	if s == nil || s.credit < steadyMiss {
 		return false
 	}
-	if d.straightInto(b, message) {
-		s.credit = min(s.credit+1, steadyCredit)
-		return true
-	}
-	s.credit -= steadyMiss
-	return false
-}
-
-func (d *Decoder) straightInto(b *runtime.Batch, message []byte) bool {
+	var straight bool
 	d.ids = slices.Grow(kept(d.ids, maxValues), len(d.features))[:len(d.features)] // each is set below, but of crossed features
-	if d.options.Format == Example {
-		num, typ, content, n := field(message)
-		if num != exampleFeatures || typ != protowire.BytesType || n != len(message) {
-			return false
-		}
-		message = content
+	switch s.format {
+	case Example:
+		straight = s.covered(d.before()) && d.straightExample(message)
+	case MonolithExample:
+		straight = s.covered(d.before()) && d.straightMonolith(message)
+	case Instance:
+		straight = d.straightInstance(message)
 	}
-	for pos := range d.before() {
-		at, list, packed, n := d.usual(pos, message)
-		if n == 0 || !d.straight(at, list, packed) {
-			return false
-		}
-		message = message[n:]
-	}
-	if !d.behind(message) {
+	return s.tried(straight && d.straightInto(b))
+}
+
+// steadyRow adds one sample of the ExampleBatch that is read. Where it has not, all is as it was.
+func (d *Decoder) steadyRow(b *runtime.Batch, i int) bool {
+	s := d.steady
+	if s == nil || s.credit < steadyMiss || !s.rows {
 		return false
 	}
-	for i, t := range d.tasks {
-		if d.sample.Weights[i] = 1; t.label < 0 {
-			d.sample.Labels[i] = d.unlabelled()
-		}
-	}
-	return b.AddSingle(d.ids, nil, d.sample.Labels, d.sample.Weights) == nil
+	d.ids = slices.Grow(kept(d.ids, maxValues), len(d.features))[:len(d.features)]
+	return s.tried(d.straightRow(i) && d.straightInto(b))
 }
 
-// behind reads what stands behind the features: a label, if one is wanted there, and of a LineId nothing.
-func (d *Decoder) behind(rest []byte) bool {
-	wants := d.steady.beside >= 0
-	if d.options.Format == Example {
-		return len(rest) == 0
+// tried notes whether a message was steady, and returns it.
+func (s *steady) tried(straight bool) bool {
+	if straight {
+		s.credit = min(s.credit+1, steadyCredit)
+	} else {
+		s.credit -= steadyMiss
 	}
-	for len(rest) > 0 {
-		num, typ, content, n := field(rest)
-		switch {
-		case n < 0 || typ != protowire.BytesType:
-			return false
-		case num == mExampleLine:
-		case num == mExampleLabel && wants && len(content) == 4:
-			if wants = false; !d.labelIs(d.steady.beside, float64(math.Float32frombits(binary.LittleEndian.Uint32(content)))) {
-				return false
-			}
-		default:
-			return false
-		}
-		rest = rest[n:]
-	}
-	return !wants
-}
-
-// labelIs notes what a task learns; not what would be refused.
-func (d *Decoder) labelIs(task int, v float64) bool {
-	label, err := d.labelOf(task, v)
-	d.sample.Labels[task] = label
-	return err == nil && !math.IsNaN(v) && !math.IsInf(v, 0)
+	return straight
 }
 
 // before are the declared fields of the last message that the whole reader took, by their position.
@@ -184,37 +178,16 @@ func (s *steady) covered(order []int) bool {
 	return s.covers
 }
 
-// straight takes the one number of a field's list.
-func (d *Decoder) straight(at int, list byte, packed []byte) bool {
-	var bits uint64
-	var k kind
-	switch monolith := d.options.Format == MonolithExample; {
-	case monolith && len(packed) == 8 && list == monolithV2:
-		bits, k = binary.LittleEndian.Uint64(packed), fid
-	case monolith && len(packed) == 8 && list == monolithV1:
-		bits, k = layout.V2FromV1(binary.LittleEndian.Uint64(packed)), fid
-	case monolith:
-		return false
-	case list == featureInt64s:
-		n, ok := varint(packed)
-		if !ok {
-			return false
+// only looks whether the columns of an ExampleBatch are those that are wanted, with an element for each sample.
+func (s *steady) only(all []cells) {
+	there := 0
+	for _, c := range all {
+		if c.there {
+			there++
 		}
-		bits, k = n, integer
-	case list == featureFloats && len(packed) == 4:
-		bits, k = uint64(binary.LittleEndian.Uint32(packed)), float
-	default:
-		return false
 	}
-	to := d.steady.targets[at]
-	switch {
-	case to.feature >= 0:
-		c := &d.features[to.feature]
-		id, ok := c.take(k, int64(bits))
-		d.ids[to.feature] = modelspec.FID(c.slot, id)
-		return ok && k != float
-	case k == float:
-		return d.labelIs(to.task, float64(math.Float32frombits(uint32(bits))))
+	s.rows = there == len(s.columns)
+	for _, at := range s.columns {
+		s.rows = s.rows && all[at].there && all[at].n > 0
 	}
-	return k == integer && d.labelIs(to.task, float64(int64(bits)))
 }

@@ -35,18 +35,23 @@ func (d *Decoder) usual(pos int, b []byte) (at int, num byte, packed []byte, n i
 		return 0, 0, nil, 0
 	}
 	at = d.order[pos]
-	name := d.names[at]
+	num, packed, n = usualOf(d.names[at], b)
+	return at, num, packed, n
+}
+
+// usualOf is usual of the field of a name.
+func usualOf(name string, b []byte) (num byte, packed []byte, n int) {
 	end := 4 + len(name)
 	if len(b) < end+6 || b[0] != featuresEntry<<3|lengthTag || b[2] != entryKey<<3|lengthTag || int(b[3]) != len(name) || string(b[4:end]) != name {
-		return 0, 0, nil, 0
+		return 0, nil, 0
 	}
 	v := b[end:]
 	entry, feature, list, size := int(b[1]), int(v[1]), int(v[3]), int(v[5])
 	if v[0] != entryValue<<3|lengthTag || v[2]&0x87 != lengthTag || v[4] != listValue<<3|lengthTag || entry > 0x7f ||
 		entry != len(name)+4+feature || feature != list+2 || list != size+2 || len(v) < size+6 {
-		return 0, 0, nil, 0
+		return 0, nil, 0
 	}
-	return at, v[2] >> 3, v[6 : size+6], end + 6 + size
+	return v[2] >> 3, v[6 : size+6], end + 6 + size
 }
 
 // lone reads a Feature that is a list of packed numbers in fewer than 128 bytes: its field's number, and these bytes.
