@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 
 // Figures follow from the formats: a row of 64 numbers is its id's 8 bytes and 256, 128, 64 or 8, each interval or
 // each fourth.
-func TestTables(t *testing.T) {
+func TestBytesFollowFromFormats(t *testing.T) {
 	var cases []BytesCase
 	for _, s := range append(slices.Clone(formats), Setting{Name: "bytes", Compressor: inBytes(0.5), Every: 4}, Setting{Name: "bits", Compressor: inBits(0.1), Within: proto.Float32(0)}) {
 		cases = append(cases, BytesCase{IDs: 500, Dim: 64, Intervals: 4, Age: 100, Setting: s})
