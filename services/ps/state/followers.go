@@ -2,7 +2,6 @@ package state
 
 import (
 	"bytes"
-	"maps"
 	"math"
 	"slices"
 
@@ -82,8 +81,8 @@ func (s *Shard) remember(name string, ids []int64) {
 func (f *followers) choose(h *publish.Rows, t *table.Table, kind tableKind, all bool) {
 	ids := h.IDs
 	if all && f.held > 0 {
-		for id := range maps.Keys(f.rows) {
-			if f.rows[id].waits {
+		for id, h := range f.rows {
+			if h.waits {
 				ids = append(ids, id)
 			}
 		}
