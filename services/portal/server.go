@@ -188,6 +188,13 @@ func (s *Server) handleLoad(ctx context.Context, payload []byte) ([]byte, error)
 	if err := role.Decode(payload, &ask, `{"modelName":"movies","modelDir":"/…/exported_models","job":"movies","follow":true}`); err != nil {
 		return nil, err
 	}
+	last, err := s.env.Bus.Log().Last(ctx)
+	if err == nil {
+		err = s.lineage.Wait(ctx, last) // so that whoever has heard of an export may load it
+	}
+	if err != nil {
+		return nil, err
+	}
 	return s.append(ctx, s.modelSubject(ask.GetModelName()), func() ([]bus.Draft, uint64, *bus.CommandError) { return s.load(&ask, false) })
 }
 
