@@ -83,19 +83,9 @@ func (b *Bus) reconcile(ctx context.Context) error {
 	return b.settle(ctx, "bucket "+leases.Bucket, b.ensureLeases)
 }
 
-// firstAttempt bounds the first attempt at a stream; each later one has twice the time, up
-// to conn.RequestTimeout.
-const firstAttempt = time.Second
-
-// settle repeats f, which may be repeated, until it succeeds, fails for good, or ctx ends. A
-// cluster answers nothing at all about streams while it elects a leader, neither then nor
-// later: so no attempt waits for as long as ctx.
+// settle repeats f, which may be repeated, until it succeeds, fails for good, or ctx ends.
 func (b *Bus) settle(ctx context.Context, what string, f func(context.Context) error) error {
-	limit := firstAttempt
-	err := b.conn.Retry(ctx, func(ctx context.Context) error {
-		attempt, cancel := b.conn.WhileUp(ctx, limit)
-		defer cancel()
-		limit = min(2*limit, conn.RequestTimeout)
+	err := b.conn.Ask(ctx, func(attempt context.Context) error {
 		err := conn.Failure(f(attempt))
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("nothing was answered; of a cluster more than half of the servers must be up and know each other (one cluster name, a server_name each, routes): %w", err)

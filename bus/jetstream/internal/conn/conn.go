@@ -138,5 +138,27 @@ func (c *Conn) Retry(ctx context.Context, f func(context.Context) error) error {
 	}
 }
 
+const (
+	// firstAnswer bounds each of the first attempts at a question, as many as an election lasts; each
+	// later one has twice the time, up to RequestTimeout.
+	firstAnswer   = time.Second
+	firstAttempts = 8
+)
+
+// Ask is Retry of a question, which may be asked again at any time. A cluster answers nothing at all
+// about a stream while it elects its leader, neither then nor later: so no attempt waits for long before
+// another one is made.
+func (c *Conn) Ask(ctx context.Context, f func(context.Context) error) error {
+	limit, attempts := firstAnswer, 0
+	return c.Retry(ctx, func(ctx context.Context) error {
+		if attempts++; attempts > firstAttempts {
+			limit = min(2*limit, RequestTimeout)
+		}
+		ctx, cancel := c.WhileUp(ctx, limit)
+		defer cancel()
+		return f(ctx)
+	})
+}
+
 // NewPauses are those between attempts of one call.
 func NewPauses() *retry.Backoff { return retry.New(10*time.Millisecond, 500*time.Millisecond) }

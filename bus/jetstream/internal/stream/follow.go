@@ -167,12 +167,16 @@ func (f *follower) consume(parent context.Context) error {
 func (f *follower) create(ctx context.Context) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, conn.RequestTimeout)
 	defer cancel()
-	cons, err := f.conn.JS.CreateConsumer(ctx, f.name, jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: f.next, FilterSubjects: f.Subjects,
-		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 30 * time.Second,
+	var cons jetstream.Consumer
+	err := f.conn.Ask(ctx, func(ctx context.Context) (err error) {
+		cons, err = f.conn.JS.CreateConsumer(ctx, f.name, jetstream.ConsumerConfig{
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: f.next, FilterSubjects: f.Subjects,
+			AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 30 * time.Second,
+		})
+		return conn.Failure(err)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("follow %s: %w", f.name, conn.Failure(err))
+		return nil, fmt.Errorf("follow %s: %w", f.name, err)
 	}
 	return cons, nil
 }

@@ -76,9 +76,7 @@ func (s Stream) look(ctx context.Context, call string, q Query, parse func(*nats
 	}
 	ctx, cancel := s.conn.Bound(ctx)
 	defer cancel()
-	err = s.conn.Retry(ctx, func(ctx context.Context) error {
-		ctx, cancel := s.conn.WhileUp(ctx, conn.RequestTimeout)
-		defer cancel()
+	err = s.conn.Ask(ctx, func(ctx context.Context) error {
 		reply, err := s.conn.NATS.RequestWithContext(ctx, "$JS.API."+call+"."+s.name, req)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", s.name, conn.Failure(err))
@@ -163,9 +161,7 @@ func (s Stream) Span(ctx context.Context) (first, last uint64, err error) {
 func (s Stream) extent(ctx context.Context) (e extent, err error) {
 	ctx, cancel := s.conn.Bound(ctx)
 	defer cancel()
-	err = s.conn.Retry(ctx, func(ctx context.Context) error {
-		ctx, cancel := s.conn.WhileUp(ctx, conn.RequestTimeout)
-		defer cancel()
+	err = s.conn.Ask(ctx, func(ctx context.Context) error {
 		st, err := s.conn.JS.Stream(ctx, s.name)
 		if err != nil {
 			return fmt.Errorf("state of %s: %w", s.name, conn.Failure(err))
