@@ -53,13 +53,14 @@ oracles:
 	internal/testenv/oracle/install.sh
 
 # Kills, disturbances and network faults at random moments, many times, two namespaces of
-# which one is disturbed, and 10^6 operations beside Apache ZooKeeper; see docs/operations.md.
+# which one is disturbed, three machines each of which is killed, cut off, paused and restarted, and 10^6 operations beside Apache ZooKeeper; see docs/operations.md.
 soak:
 	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run 'TestSoak$$' -v ./cmd/monolith
 	MONOLITH_SOAK=200 $(GO) test -race -timeout 180m -run TestKillsBesideKafka -v ./cmd/monolith
 	MONOLITH_SOAK=50 $(GO) test -race -timeout 60m -run TestSoakNamespaces -v ./cmd/monolith
 	MONOLITH_SOAK=4 $(GO) test -race -timeout 60m -run TestSoakDisturbances -v ./cmd/monolith
 	MONOLITH_SOAK=40 $(GO) test -race -timeout 60m -run TestSoakReplicatedLog -v ./cmd/monolith
+	MONOLITH_SOAK=1 $(GO) test -timeout 90m -run TestThreeMachines -v ./internal/testenv/cluster
 	MONOLITH_POWERCUTS=25 $(GO) test -timeout 60m -run TestPowerCut -v ./cmd/monolith
 	MONOLITH_SOAK=20 $(GO) test -timeout 60m -run 'TestSoakPartition|TestKilledProcesses' -v ./services/replicaregistry
 	MONOLITH_SOAK=1 $(GO) test -timeout 20m -run TestOracleGoZooKeeperSuite -v ./services/replicaregistry

@@ -61,10 +61,11 @@ func (f *traffic) suffer(x fault) {
 	x.end()
 	ended := time.Now()
 	f.w.well(f.job)
-	gaps := f.worst()
-	f.w.t.Logf("%s: well again %v after its end; longest without an ack: %v", x.name, time.Since(ended).Round(100*time.Millisecond), rounded(gaps))
+	gaps, asked := f.worst()
+	f.w.t.Logf("%s: well again %v after its end; longest without an ack: %v; %d of %d predictions, p99 %v ms, slowest %v, %v", x.name, time.Since(ended).Round(100*time.Millisecond), rounded(gaps),
+		asked.Answered, asked.Calls, asked.P99, asked.Max, asked.Errors)
 	for what, gap := range gaps {
-		if gap > soonest {
+		if f.soak && gap > soonest {
 			f.w.t.Errorf("%s: %s without an ack for %v", x.name, what, gap.Round(100*time.Millisecond))
 		}
 	}

@@ -5,6 +5,7 @@ package cluster
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,6 +43,7 @@ type world struct {
 	binary   string
 	machines []*machine
 	kafka    oracle.KafkaCluster
+	http     *http.Client // a person's
 }
 
 // machine is a host, and what is to run on it.
@@ -72,6 +74,9 @@ func newWorld(t testing.TB) *world {
 	if err := auth.Init(auth.Config{Dir: w.keys, Hosts: addresses, Listen: net.JoinHostPort(addresses[0], natsPort), Valid: 24 * time.Hour}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
+	transport := &http.Transport{TLSClientConfig: w.client()}
+	w.http = &http.Client{Transport: transport, Timeout: 5 * time.Second}
+	t.Cleanup(transport.CloseIdleConnections)
 	w.kafka = oracle.KafkaOn(t, all, w.data)
 	for i, m := range w.machines {
 		m.plan(i)
@@ -115,7 +120,7 @@ func (m *machine) nats(name string) {
 		routes = append(routes, other.at(routePort))
 	}
 	m.monolith("nats", slices.Concat([]string{"nats", "--dir", m.w.path("nats"), "--name", name, "--listen", m.at(natsPort), "--cluster-name", "logs", "--cluster-listen", m.at(routePort),
-		"--routes", strings.Join(routes, ","), "--users", filepath.Join(m.w.keys, auth.UsersConf), "--drain", "1s"}, m.w.files("nats-server").Args(mtls.Shared))...)
+		"--routes", strings.Join(routes, ","), "--users", filepath.Join(m.w.keys, auth.UsersConf), "--drain", "1s", "--status", m.at("0")}, m.w.files("nats-server").Args(mtls.Shared))...)
 }
 
 // task is a role with the flags that all of them have.

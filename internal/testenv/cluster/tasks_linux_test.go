@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,7 +39,7 @@ const again = time.Second
 
 // add plans a process.
 func (m *machine) add(name string, args ...string) *task {
-	k := &task{name: name, m: m, args: args, log: filepath.Join(m.w.dir, fmt.Sprintf("%s-%s.log", m.Address, name))}
+	k := &task{name: name, m: m, args: args, log: filepath.Join(m.w.t.ArtifactDir(), fmt.Sprintf("%s-%s.log", m.Address, name))}
 	m.tasks = append(m.tasks, k)
 	return k
 }
@@ -151,26 +153,44 @@ func (k *task) ready() {
 }
 
 func (k *task) isReady() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.runs {
-		return errors.New("it does not run")
+	status, err := k.saysReady()
+	if err != nil || status == "" {
+		return err
 	}
-	if k.status == "" {
-		return nil
-	}
-	raw, err := os.ReadFile(k.status)
+	res, err := k.m.w.http.Get("https://" + status + "/readyz")
 	if err != nil {
 		return err
 	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("/readyz: %s: %s", res.Status, text)
+	}
+	return err
+}
+
+// saysReady is where the process that runs answers, once it has been ready.
+func (k *task) saysReady() (status string, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.runs {
+		return "", errors.New("it does not run")
+	}
+	if k.status == "" {
+		return "", nil
+	}
+	raw, err := os.ReadFile(k.status)
+	if err != nil {
+		return "", err
+	}
 	var said host.ProcessStatus
 	if err := json.Unmarshal(raw, &said); err != nil {
-		return err
+		return "", err
 	}
 	if said.PID != k.cmd.Process.Pid {
-		return fmt.Errorf("process %d said so, %d runs", said.PID, k.cmd.Process.Pid)
+		return "", fmt.Errorf("process %d said so, %d runs", said.PID, k.cmd.Process.Pid)
 	}
-	return nil
+	return said.Status, nil
 }
 
 // tail is the end of its log.
