@@ -76,10 +76,7 @@ func TestTransfersReach(t *testing.T) {
 				t.Errorf("%s: the Service %s does not name the pods of %s", name, w.service, w.id)
 			}
 			to := learnt
-			switch component {
-			case "trainer":
-				to = nil
-			case "entry", "serving-0":
+			if slices.Contains(serving, component) {
 				to = slices.Concat(learnt, serving)
 			}
 			for _, other := range to {

@@ -44,7 +44,7 @@ func TestFullDisks(t *testing.T) {
 	if last.GetId() != whole.GetId() {
 		t.Fatalf("checkpoint %d counts as saved behind %d", last.GetId(), whole.GetId())
 	}
-	if _, err := audit.Truth("", last); err != nil {
+	if _, err := audit.Truth(nil, last); err != nil {
 		t.Errorf("the last whole checkpoint: %v", err)
 	}
 	// What could not be written is not visible under its name.

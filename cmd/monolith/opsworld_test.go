@@ -216,7 +216,7 @@ func (w *opsWorld) agree() *training.Checkpoint {
 		all := s.Jobs[host.JobName].Checkpoints
 		saved = all[len(all)-1].V
 	})
-	truth, err := audit.Truth("", saved)
+	truth, err := audit.Truth(nil, saved)
 	w.must("read the checkpoint", err)
 	w.until("the replicas to agree with the checkpoint", func() (bool, string) {
 		checks, err := w.job.Agree(w.ctx, host.ModelName, truth, w.Config.Shards)

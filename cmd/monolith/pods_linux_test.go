@@ -57,6 +57,7 @@ func TestPodsWithVolumesOfTheirOwn(t *testing.T) {
 		t.Errorf("ps-1 does not start from its own part of checkpoint %d:\n%s", version, log)
 	}
 	w.replayed()
+	w.gathered()
 
 	for _, pod := range []string{"trainer-0", "ps-0", "ps-1"} {
 		w.kill(pod)
@@ -65,6 +66,39 @@ func TestPodsWithVolumesOfTheirOwn(t *testing.T) {
 	w.loadPods(version, 2)
 	w.served("serving-0-1")
 	w.asks()
+}
+
+// gathered has one pod fetch the newest checkpoint and its export from the others, proves by it what the logs say, and
+// exports it once more.
+func (w *podsWorld) gathered() {
+	w.t.Helper()
+	whole := filepath.Join(w.dir, "mnt/training/whole")
+	in := func(args ...string) string {
+		w.t.Helper()
+		out, err := w.exec("ps-1", args...)
+		if err != nil {
+			w.t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+		return out
+	}
+	logs := []string{"--nats", "nats://monolith-nats:4222", "--kafka", "kafka:9092"}
+	proof := append([]string{"verify", "--dir", filepath.Join(w.dir, "mnt/work/proof")}, logs...)
+	if out, err := w.exec("ps-1", proof...); err == nil || !strings.Contains(out, "lies in none of") {
+		w.t.Errorf("by what lies on one volume: %v\n%s", err, out)
+	}
+	if out := in("checkpoint", "fetch", "--insecure-transfer", "--all", "--to", whole); !strings.Contains(out, " in "+whole) {
+		w.t.Errorf("fetched: %s", out)
+	}
+	if out := in(append(proof, "--parts", whole)...); !strings.Contains(out, " 0 failed") {
+		w.t.Errorf("proved: %s", out)
+	}
+	export := []string{"export", "--nats", "nats://monolith-nats:4222", "--to", filepath.Join(w.dir, "mnt/work/out")}
+	if out, err := w.exec("ps-1", export...); err == nil || !strings.Contains(out, "ps_0 lies in none of") {
+		w.t.Errorf("exported from what lies on one volume: %v\n%s", err, out)
+	}
+	if out := in(append(export, "--parts", whole)...); !strings.Contains(out, "ps_1") {
+		w.t.Errorf("exported: %s", out)
+	}
 }
 
 // checkpointNow makes a checkpoint with an export.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -151,26 +152,15 @@ func (w *podsWorld) start(pod string) {
 	w.running[pod] = map[string]*opsChild{}
 	made := map[string]bool{}
 	for _, c := range s.Spec.Template.Spec.Containers {
-		line := []string{"unshare", "--mount", "--propagation", "private", "sh", "-c", `while [ "$1" != -- ]; do mount --bind "$1" "$2" || exit 125; shift 2; done; shift; exec "$@"`, "sh", w.hosts, "/etc/hosts"}
 		for _, m := range c.VolumeMounts {
-			own, at := w.disk(pod, m.Name), filepath.Join(w.dir, "mnt", m.MountPath)
+			own := w.disk(pod, m.Name)
 			if !claimed[m.Name] && !made[m.Name] {
 				w.must("empty a volume", os.RemoveAll(own))
 			}
 			made[m.Name] = true
 			w.must("make a volume", os.MkdirAll(own, 0o755))
-			w.must("make its place", os.MkdirAll(at, 0o755))
-			line = append(line, own, at)
 		}
-		env := map[string]string{"metadata.name": "monolith-" + pod, "status.podIP": w.address(pod), "metadata.labels['apps.kubernetes.io/pod-index']": index}
-		line = append(line, "--", "env")
-		values := map[string]string{}
-		for _, e := range c.Env {
-			if values[e.Name] = cmp.Or(env[e.ValueFrom.FieldRef.FieldPath], e.Value); e.Name != "MONOLITH_LOG_REPLICAS" { // there is one server
-				line = append(line, e.Name+"="+values[e.Name])
-			}
-		}
-		line = append(line, "TMPDIR="+filepath.Join(w.dir, "mnt/tmp"), os.Args[0])
+		line, values := w.within(pod, index, c)
 		for _, arg := range c.Args {
 			arg = podEnv.ReplaceAllStringFunc(arg, func(v string) string { return values[podEnv.FindStringSubmatch(v)[1]] })
 			arg = podPath.ReplaceAllString(arg, "="+w.dir+"/mnt$1")
@@ -178,6 +168,36 @@ func (w *podsWorld) start(pod string) {
 		}
 		w.running[pod][c.Name] = opsSpawnLine(w.t, binaryEnv+"=1", line...)
 	}
+}
+
+// within is how a command line begins that runs in a container, and the environment that it has there.
+func (w *podsWorld) within(pod, index string, c container) (line []string, values map[string]string) {
+	line = []string{"unshare", "--mount", "--propagation", "private", "sh", "-c", `while [ "$1" != -- ]; do mount --bind "$1" "$2" || exit 125; shift 2; done; shift; exec "$@"`, "sh", w.hosts, "/etc/hosts"}
+	for _, m := range c.VolumeMounts {
+		at := filepath.Join(w.dir, "mnt", m.MountPath)
+		w.must("make a volume's place", os.MkdirAll(at, 0o755))
+		line = append(line, w.disk(pod, m.Name), at)
+	}
+	env := map[string]string{"metadata.name": "monolith-" + pod, "status.podIP": w.address(pod), "metadata.labels['apps.kubernetes.io/pod-index']": index}
+	line = append(line, "--", "env")
+	values = map[string]string{}
+	for _, e := range c.Env {
+		if values[e.Name] = cmp.Or(env[e.ValueFrom.FieldRef.FieldPath], e.Value); e.Name != "MONOLITH_LOG_REPLICAS" { // there is one server
+			line = append(line, e.Name+"="+values[e.Name])
+		}
+	}
+	return append(line, "TMPDIR="+filepath.Join(w.dir, "mnt/tmp"), os.Args[0]), values
+}
+
+// exec runs a command in the first container of a pod, as kubectl exec does, and returns what it says.
+func (w *podsWorld) exec(pod string, args ...string) (string, error) {
+	w.t.Helper()
+	s, index := w.set(pod)
+	line, _ := w.within(pod, index, s.Spec.Template.Spec.Containers[0])
+	cmd := exec.CommandContext(w.soon(), line[0], append(line[1:], args...)...)
+	cmd.Env = append(os.Environ(), binaryEnv+"=1")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // kill ends a pod as its node would that loses power.

@@ -225,7 +225,7 @@ func (s *soak) tiled(ends map[int32]int64) {
 // acked ones stand there once, and that what was never to be learnt was not.
 func (s *soak) rows(saved *training.Checkpoint) {
 	s.t.Helper()
-	truth, err := audit.Truth("", saved)
+	truth, err := audit.Truth(nil, saved)
 	s.must("read the checkpoint", err)
 	learnt := func(i int) bool { return truth.Tables["movie"][modelspec.FID(movieSlot, int64(soakMovies+i))] != nil }
 	stored := map[int]int{}

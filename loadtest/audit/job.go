@@ -8,17 +8,18 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/loadtest/report"
 )
 
 // JobInputs are the logs of one training job, of which there is no report.
 type JobInputs struct {
-	BZID, Job     string
-	Log           bus.Log
-	Deltas        bus.Deltas
-	Shards        int                        // training shards
-	CheckpointDir string                     // as Inputs.CheckpointDir
-	Hashes        map[string]report.ViewHash // of the live views, if they run
+	BZID, Job string
+	Log       bus.Log
+	Deltas    bus.Deltas
+	Shards    int                        // training shards
+	Parts     checkpoint.Folders         // as Inputs.Parts
+	Hashes    map[string]report.ViewHash // of the live views, if they run
 
 	// Bounds are the first and end offsets of the topic's partitions, asked for once the
 	// newest checkpoint is known, so that it cannot be ahead of them.
@@ -70,7 +71,7 @@ func readFiles(ctx context.Context, in JobInputs) (v *verifier, f exportFiles, e
 		return nil, f, err
 	}
 	for range rereads {
-		v = &verifier{history: h, Inputs: Inputs{Log: in.Log, Deltas: in.Deltas, CheckpointDir: in.CheckpointDir,
+		v = &verifier{history: h, Inputs: Inputs{Log: in.Log, Deltas: in.Deltas, Parts: in.Parts,
 			Report: &report.Report{Hashes: in.Hashes, Run: report.Run{BZID: in.BZID, Job: in.Job}}}}
 		v.cuts()
 		f = exportFiles{}

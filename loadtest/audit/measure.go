@@ -6,6 +6,7 @@ import (
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/loadtest/report"
 	"github.com/monolith-go/monolith/projections/registry"
 )
@@ -94,8 +95,8 @@ func ReplayEqual(ctx context.Context, log bus.Log, bzid string, live map[string]
 }
 
 // Truth is what the training shards held at a saved checkpoint.
-func Truth(dir string, c *training.Checkpoint) (*Rows, error) {
-	shards, err := ReadCheckpoint(dir, c)
+func Truth(others checkpoint.Folders, c *training.Checkpoint) (*Rows, error) {
+	shards, err := ReadCheckpoint(others, c)
 	if err != nil {
 		return nil, err
 	}

@@ -266,28 +266,28 @@ func (k kept) mayLack(row []float32) bool {
 	return k.skipZero && norm < 0x1p-126
 }
 
-// ReadCheckpoint reads every shard of a saved checkpoint below dir, or below its own
-// directory when dir is empty, and verifies checksums and the hashes in the fact.
-func ReadCheckpoint(dir string, c *training.Checkpoint) ([]*checkpoint.Shard, error) {
-	if dir == "" {
-		dir = c.GetDir()
-	}
+// ReadCheckpoint reads every shard of a saved checkpoint below its own directory, or else below others, and verifies
+// checksums and what the fact says.
+func ReadCheckpoint(others checkpoint.Folders, c *training.Checkpoint) ([]*checkpoint.Shard, error) {
+	folders := others.Beside(c.GetDir())
 	var shards []*checkpoint.Shard
 	for _, f := range c.GetShards() {
 		if !filepath.IsLocal(f.GetPath()) {
 			return nil, fmt.Errorf("checkpoint %d: the path %q of shard %d leads out of its folder", c.GetId(), f.GetPath(), f.GetShard())
 		}
-		s, err := checkpoint.ReadShardIn(dir, f.GetPath())
+		s, err := folders.ReadShard(f.GetPath(), func(s *checkpoint.Shard) error {
+			switch m := s.Manifest; {
+			case m.Shard != f.GetShard() || m.Checkpoint != c.GetId():
+				return fmt.Errorf("%s holds shard %d of checkpoint %d", f.GetPath(), m.Shard, m.Checkpoint)
+			case m.Hash != f.GetHash():
+				return fmt.Errorf("the files hash to %s, the fact says %s", m.Hash, f.GetHash())
+			case !sameOffsets(m.Offsets, c.GetOffsets()):
+				return fmt.Errorf("the files stand at offsets %v, the fact at %v", m.Offsets, c.GetOffsets())
+			}
+			return nil
+		})
 		if err != nil {
 			return nil, fmt.Errorf("checkpoint %d, shard %d: %w", c.GetId(), f.GetShard(), err)
-		}
-		switch m := s.Manifest; {
-		case m.Shard != f.GetShard() || m.Checkpoint != c.GetId():
-			return nil, fmt.Errorf("checkpoint %d, shard %d: %s holds shard %d of checkpoint %d", c.GetId(), f.GetShard(), f.GetPath(), m.Shard, m.Checkpoint)
-		case m.Hash != f.GetHash():
-			return nil, fmt.Errorf("checkpoint %d, shard %d: the files hash to %s, the fact says %s", c.GetId(), f.GetShard(), m.Hash, f.GetHash())
-		case !sameOffsets(m.Offsets, c.GetOffsets()):
-			return nil, fmt.Errorf("checkpoint %d, shard %d: the files stand at offsets %v, the fact at %v", c.GetId(), f.GetShard(), m.Offsets, c.GetOffsets())
 		}
 		shards = append(shards, s)
 	}

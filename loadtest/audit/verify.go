@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -29,11 +28,11 @@ type Inputs struct {
 	Ratings     *Topic
 	Scores      *Scores
 
-	// CheckpointDir is the job's folder, which holds model.ckpt-<id>/ and
-	// exported_models/; empty: as the facts name it.
-	CheckpointDir string
-	UserSlot      uint32 // of the user's feature; 0: 1
-	MovieSlot     uint32 // of the movie's feature; 0: 2
+	// Parts are folders like the job's, with model.ckpt-<id>/ and exported_models/, that have what the one does not
+	// which facts name.
+	Parts     checkpoint.Folders
+	UserSlot  uint32 // of the user's feature; 0: 1
+	MovieSlot uint32 // of the movie's feature; 0: 2
 
 	Acks     Acks      // optional: for freshness from the ack
 	Source   Source    // optional: the ratings once more, for the topic's contents and the best AUC
@@ -196,7 +195,7 @@ func (v *verifier) cuts() {
 	c := Check{Name: "every checkpoint reads back", OK: true}
 	read := 0
 	for i, saved := range v.history.Checkpoints {
-		shards, err := ReadCheckpoint(v.CheckpointDir, saved)
+		shards, err := ReadCheckpoint(v.Parts, saved)
 		newest := i == len(v.history.Checkpoints)-1
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && (!newest || v.later > 0) && v.gone(saved):
@@ -255,11 +254,7 @@ func (v *verifier) checkpoints() {
 // gone tells whether a checkpoint's whole folder was removed.
 func (v *verifier) gone(c *training.Checkpoint) bool {
 	for _, f := range c.GetShards() {
-		dir := v.CheckpointDir
-		if dir == "" {
-			dir = c.GetDir()
-		}
-		if _, err := os.Stat(filepath.Dir(filepath.Join(dir, f.GetPath()))); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := v.Parts.Beside(c.GetDir()).Of(filepath.Dir(f.GetPath())); !errors.Is(err, fs.ErrNotExist) {
 			return false
 		}
 	}
@@ -428,16 +423,22 @@ func (v *verifier) exported(f exportFiles, until map[uint32]uint64) {
 
 // export reads the parameter-server parts of an export.
 func (v *verifier) export(x *training.ModelExported) (*Rows, map[uint32]uint64, error) {
-	dir := x.GetModelDir()
-	if v.CheckpointDir != "" {
-		dir = filepath.Join(v.CheckpointDir, filepath.Base(dir))
+	var others checkpoint.Folders
+	for _, dir := range v.Parts {
+		others = append(others, filepath.Join(dir, filepath.Base(x.GetModelDir())))
 	}
+	folders := others.Beside(x.GetModelDir())
 	rows, from := NewRows(), map[uint32]uint64{}
 	for _, sub := range x.GetSubModels() {
 		if !filepath.IsLocal(sub) {
 			return nil, nil, fmt.Errorf("sub-model %q leads out of the export", sub)
 		}
-		folder := filepath.Join(dir, sub, fmt.Sprint(x.GetVersion()))
+		folder := filepath.Join(sub, fmt.Sprint(x.GetVersion()))
+		dir, err := folders.Of(folder)
+		if err != nil {
+			return nil, nil, err
+		}
+		folder = filepath.Join(dir, folder)
 		if !strings.HasPrefix(sub, "ps_") {
 			if _, err := checkpoint.ReadEntry(folder); err != nil {
 				return nil, nil, err

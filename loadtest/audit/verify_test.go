@@ -13,6 +13,7 @@ import (
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/impression"
 	"github.com/monolith-go/monolith/internal/testenv/leaks"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
@@ -241,6 +242,31 @@ func (m *moving) Follow(ctx context.Context, from, until uint64, f func(events.R
 	return err
 }
 
+// disk has all that a shard wrote on a disk of its own.
+func (w *world) disk(shard string) (dir string) {
+	w.t.Helper()
+	dir = w.t.TempDir()
+	for _, pattern := range []string{"model.ckpt-*/" + shard, "exported_models/" + shard} {
+		found, err := filepath.Glob(filepath.Join(w.dir, pattern))
+		if err != nil || len(found) == 0 {
+			w.t.Fatalf("%s: %v, %v", pattern, found, err)
+		}
+		for _, path := range found {
+			rel, err := filepath.Rel(w.dir, path)
+			if err == nil {
+				err = os.MkdirAll(filepath.Dir(filepath.Join(dir, rel)), 0o755)
+			}
+			if err == nil {
+				err = os.Rename(path, filepath.Join(dir, rel))
+			}
+			if err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	return dir
+}
+
 // TestVerifyJob proves a job without a report, and finds what is wrong with it.
 func TestVerifyJob(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -282,7 +308,14 @@ func TestVerifyJob(t *testing.T) {
 		},
 		"an export is gone": {
 			lie:   func(w *world, _ *JobInputs) { _ = os.RemoveAll(filepath.Join(w.dir, "exported_models", "ps_1", "1")) },
-			fails: []string{"export 1 and the deltas"}, says: "no such file",
+			fails: []string{"export 1 and the deltas"}, says: "ps_1/1 lies in none of",
+		},
+		"a shard has a disk of its own": {
+			lie: func(w *world, in *JobInputs) { in.Parts = checkpoint.Folders{w.t.TempDir(), w.disk("ps_1")} },
+		},
+		"a shard's disk is not named": {
+			lie:   func(w *world, _ *JobInputs) { w.disk("ps_1") },
+			fails: []string{"every checkpoint reads back"}, says: "model.ckpt-3/ps_1 lies in none of",
 		},
 		"a live view is another": {
 			lie:   func(_ *world, in *JobInputs) { in.Hashes["fleet"] = report.ViewHash{Seq: 2, Hash: "00"} },

@@ -34,7 +34,7 @@ func (d *driver) compare(ctx context.Context) error {
 			saved = cs[len(cs)-1].V
 		}
 	})
-	truth, err := audit.Truth("", saved)
+	truth, err := audit.Truth(nil, saved)
 	if err != nil {
 		return fmt.Errorf("read the last checkpoint: %w", err)
 	}

@@ -32,19 +32,21 @@ import (
 // Config says what is proved and where it lies.
 type Config struct {
 	dir, bzid, report, nats, kafka, data string
+	parts                                []string
 	keys                                 connect.Config // of the connection to NATS; nothing else of it is set
 	brokers                              kafka.Credentials
 }
 
 // Register binds the flags of a proof.
 func (c *Config) Register(fs *pflag.FlagSet) {
-	fs.StringVar(&c.dir, "dir", "", "data `folder` of the demo or of up (required)")
+	fs.StringVar(&c.dir, "dir", "", "data `folder` of the demo or of up; where --nats and --kafka name the logs, any (required)")
 	fs.StringVar(&c.bzid, "bzid", flags.Env("MONOLITH_BZID", "demo"), "namespace of the folder's logs, where no report says it (MONOLITH_BZID)")
 	fs.StringVar(&c.report, "report", "", "`folder` of the report; empty: report in --dir")
 	fs.StringVar(&c.nats, "nats", "", "NATS `URL`, if it was not embedded")
 	c.keys.RegisterKeys(fs)
 	fs.StringVar(&c.kafka, "kafka", "", "Kafka `brokers`, if they were not embedded")
 	c.brokers.Register(fs)
+	fs.StringArrayVar(&c.parts, "parts", nil, "`folder` with checkpoints and exports of the job that the one does not hold which it has in the log, such as that of another machine's disk, or what checkpoint fetch brought; may be repeated")
 	fs.StringVar(&c.data, "data", "", "the demo's `ratings.csv`, to compare the topic with; empty: the simulator is asked again")
 }
 
@@ -73,7 +75,7 @@ func (c Config) Run(ctx context.Context) (_ []audit.Check, err error) {
 	}
 	defer func() { err = errors.Join(err, logs.close()) }()
 	b := logs.bus
-	in := audit.Inputs{Report: r, Log: b.Log(), Deltas: b.Deltas(), DeadLetters: b.DeadLetters()}
+	in := audit.Inputs{Report: r, Parts: c.parts, Log: b.Log(), Deltas: b.Deltas(), DeadLetters: b.DeadLetters()}
 	if in.Ratings, err = audit.ReadTopic(ctx, logs.access, logs.brokers, r.Run.Topic, audit.MaxRatings); err != nil {
 		return nil, err
 	}
@@ -105,8 +107,8 @@ func (c Config) Run(ctx context.Context) (_ []audit.Check, err error) {
 
 // job proves a folder that holds no report.
 func (c Config) job(ctx context.Context) (_ []audit.Check, err error) {
-	if _, err := os.Stat(filepath.Join(c.dir, "training")); err != nil {
-		return nil, fmt.Errorf("%s is no data folder of demo or up: %w", c.dir, err)
+	if _, err := os.Stat(filepath.Join(c.dir, "training")); err != nil && (c.nats == "" || c.kafka == "") {
+		return nil, fmt.Errorf("%s is no data folder of demo or up, and not both --nats and --kafka name the logs of roles that run by themselves: %w", c.dir, err)
 	}
 	logs, err := c.open(ctx, c.bzid)
 	if err != nil {
@@ -121,7 +123,7 @@ func (c Config) job(ctx context.Context) (_ []audit.Check, err error) {
 	if started == nil {
 		return nil, fmt.Errorf("the log of %s knows no job %s in namespace %s: --bzid names another", c.dir, host.JobName, c.bzid)
 	}
-	in := audit.JobInputs{BZID: c.bzid, Job: host.JobName, Log: logs.bus.Log(), Deltas: logs.bus.Deltas(), Shards: int(started.GetShards())}
+	in := audit.JobInputs{BZID: c.bzid, Parts: c.parts, Job: host.JobName, Log: logs.bus.Log(), Deltas: logs.bus.Deltas(), Shards: int(started.GetShards())}
 	in.Bounds = func(ctx context.Context) (first, ends map[int32]int64, err error) {
 		return logs.access.Bounds(ctx, logs.brokers, started.GetTopic())
 	}

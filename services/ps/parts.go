@@ -12,6 +12,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
+	"github.com/monolith-go/monolith/services/internal/parts"
 )
 
 // maxParts bounds those of one check.
@@ -70,7 +71,7 @@ func (s *Server) verdict(ctx context.Context, r shardcmd.CheckRequest, p shardcm
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		v.Fault = fmt.Sprintf("it is not on this machine, or not whole: %v", err)
-	case damaged(err):
+	case parts.Damaged(err):
 		v.Fault = err.Error()
 	case err != nil:
 		return v, err

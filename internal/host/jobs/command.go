@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/internal/host/fetch"
 	"github.com/monolith-go/monolith/internal/host/runconfig"
 	"github.com/monolith-go/monolith/internal/process/flags"
 )
@@ -47,14 +48,14 @@ func Bind(cmd *cobra.Command, j Command, run func(ctx context.Context) error) *c
 func CheckpointCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "checkpoint",
-		Short: "Carry a trained model between this and Monolith in Python",
+		Short: "Carry a trained model between this and Monolith in Python, or from other machines here",
 		Long: "A model_dir of Monolith in Python holds its checkpoints: TensorFlow's files of dense variables, and\n" +
 			"embedding tables beside them. 'export' writes one into such a folder, 'import' makes one of it with\n" +
-			"which a job here begins.",
+			"which a job here begins. 'fetch' brings one whose parts lie on several machines to this one.",
 		Args: flags.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(checkpointExport(), checkpointImport())
+	cmd.AddCommand(checkpointExport(), checkpointImport(), fetch.Command())
 	return cmd
 }
 

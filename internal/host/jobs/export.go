@@ -230,19 +230,6 @@ func (s *saved) standalone(ctx context.Context, out *Exported) error {
 	return tfgraph.Write(filepath.Join(out.Dir, strconv.FormatInt(out.Version, 10)), m)
 }
 
-// shard reads what the i-th shard of the checkpoint wrote.
-func (s *saved) shard(i int) (*checkpoint.Shard, error) {
-	f := s.checkpoint.GetShards()[i]
-	shard, err := checkpoint.ReadShardIn(s.checkpoint.GetDir(), f.GetPath())
-	if err != nil {
-		return nil, fmt.Errorf("checkpoint %d: %w", s.checkpoint.GetId(), err)
-	}
-	if !maps.Equal(shard.Manifest.Offsets, s.checkpoint.GetOffsets()) {
-		return nil, fmt.Errorf("checkpoint %d: %s holds another state than the one that was saved", s.checkpoint.GetId(), f.GetPath())
-	}
-	return shard, nil
-}
-
 // Print says for people what was written.
 func (x *Exported) Print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/spf13/pflag"
@@ -25,6 +26,7 @@ import (
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
 	"github.com/monolith-go/monolith/internal/host/runconfig"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/projections/lineage"
@@ -36,7 +38,10 @@ import (
 type Place struct {
 	Dir        string
 	BZID       string
-	Checkpoint int64 // 0: the newest
+	Checkpoint int64          // 0: the newest
+	NATS       string         // where the job's log is, if not in Dir
+	keys       connect.Config // of the connection to it; nothing else of it is set
+	Parts      []string       // folders like the job's, which have what that does not
 }
 
 // DefaultDir is the folder of a job where no flag names another.
@@ -47,6 +52,9 @@ func (p *Place) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&p.Dir, "dir", DefaultDir, "the job's `folder`, as train made it")
 	fs.StringVar(&p.BZID, "bzid", flags.Env("MONOLITH_BZID", "demo"), "business `id` that the job was trained under (MONOLITH_BZID)")
 	fs.Int64Var(&p.Checkpoint, "checkpoint", 0, "`id` of the checkpoint; 0: the newest")
+	fs.StringVar(&p.NATS, "nats", "", "NATS `URL` of the job's log, of one whose roles run by themselves; empty: the log is in --dir")
+	p.keys.RegisterKeys(fs)
+	fs.StringArrayVar(&p.Parts, "parts", nil, "`folder` with parts of the checkpoint that the job's own does not hold here, such as that of another machine's disk, or what checkpoint fetch brought; may be repeated")
 }
 
 // Validate complains about what no folder is needed for.
@@ -69,12 +77,28 @@ type saved struct {
 	checkpoint *training.Checkpoint
 	spec       *model.ModelSpec
 	exported   *training.ModelExported // of the same cut; nil: none
+	folders    checkpoint.Folders      // in which its parts may lie
+}
+
+// shard reads what the i-th shard of the checkpoint wrote.
+func (s *saved) shard(i int) (*checkpoint.Shard, error) {
+	f := s.checkpoint.GetShards()[i]
+	shard, err := s.folders.ReadShard(f.GetPath(), func(shard *checkpoint.Shard) error {
+		if shard.Manifest.Hash != f.GetHash() || !maps.Equal(shard.Manifest.Offsets, s.checkpoint.GetOffsets()) {
+			return fmt.Errorf("%s holds another state than the one that was saved", f.GetPath())
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint %d: %w", s.checkpoint.GetId(), err)
+	}
+	return shard, nil
 }
 
 // find looks a checkpoint up in the log of the folder: that of the process which holds it, or the
 // folder's own, opened for the moment.
 func (p *Place) find(ctx context.Context) (_ *saved, err error) {
-	b, closed, err := host.DialFolder(ctx, p.Dir, connect.Config{BZID: p.BZID, Level: "warn"}, "monolith job")
+	b, closed, err := p.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -82,9 +106,22 @@ func (p *Place) find(ctx context.Context) (_ *saved, err error) {
 	return p.read(ctx, b)
 }
 
+// dial connects to the job's log: where it is, or in the folder.
+func (p *Place) dial(ctx context.Context) (b bus.Bus, closed func() error, err error) {
+	conn := p.keys
+	conn.NATS, conn.BZID, conn.Level = p.NATS, p.BZID, "warn"
+	if p.NATS == "" {
+		return host.DialFolder(ctx, p.Dir, conn, "monolith job")
+	}
+	if b, err = conn.Dial(ctx, "monolith job"); err != nil {
+		return nil, nil, err
+	}
+	return b, b.Close, nil
+}
+
 // Checkpoints are those of the job that are on disk, the oldest first; over says that no more will come.
 func (p *Place) Checkpoints(ctx context.Context) (all []*training.Checkpoint, over bool, err error) {
-	b, closed, err := host.DialFolder(ctx, p.Dir, connect.Config{BZID: p.BZID, Level: "warn"}, "monolith job")
+	b, closed, err := p.dial(ctx)
 	if err != nil {
 		return nil, false, err
 	}
@@ -140,7 +177,7 @@ func (p *Place) choose(cuts lineage.State, catalog models.State) (*saved, error)
 				return nil, fmt.Errorf("checkpoint %d of job %s is %w: name one of %v", p.Checkpoint, name, ErrNotOnDisk, ids)
 			}
 		}
-		s.checkpoint = all[at]
+		s.checkpoint, s.folders = all[at], checkpoint.Folders(p.Parts).Beside(all[at].GetDir())
 		for _, e := range j.Exports {
 			if e.V.GetVersion() == ids[at] {
 				s.exported = e.V

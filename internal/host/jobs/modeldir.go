@@ -97,18 +97,7 @@ func (c *CheckpointExport) Run(ctx context.Context, stdout io.Writer) (err error
 	if err != nil {
 		return err
 	}
-	files := s.checkpoint.GetShards()
-	src := modeldir.Source{Spec: s.spec, Shards: len(files), Read: func(i int) (*checkpoint.Shard, error) {
-		shard, err := checkpoint.ReadShardIn(s.checkpoint.GetDir(), files[i].GetPath())
-		if err != nil {
-			return nil, fmt.Errorf("checkpoint %d: %w", s.checkpoint.GetId(), err)
-		}
-		if shard.Manifest.Hash != files[i].GetHash() {
-			return nil, fmt.Errorf("checkpoint %d: %s holds another state than the one that was saved", s.checkpoint.GetId(), files[i].GetPath())
-		}
-		return shard, nil
-	}}
-	src.Step = s.checkpoint.Step()
+	src := modeldir.Source{Spec: s.spec, Shards: len(s.checkpoint.GetShards()), Step: s.checkpoint.Step(), Read: s.shard}
 	to, err := stage(c.To)
 	if err != nil {
 		return err

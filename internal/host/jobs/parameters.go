@@ -30,16 +30,13 @@ func (s *saved) load(ctx context.Context) (*parameters, error) {
 	p := &parameters{engine: engine, rows: map[string]map[int64][]float32{}, lanes: nn.NewLanes(0)}
 	dense := map[string]checkpoint.Variable{}
 	var bands []checkpoint.Band
-	for _, f := range s.checkpoint.GetShards() {
+	for i := range s.checkpoint.GetShards() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		shard, err := checkpoint.ReadShardIn(s.checkpoint.GetDir(), f.GetPath())
+		shard, err := s.shard(i)
 		if err != nil {
-			return nil, fmt.Errorf("checkpoint %d: %w", s.checkpoint.GetId(), err)
-		}
-		if shard.Manifest.Hash != f.GetHash() {
-			return nil, fmt.Errorf("checkpoint %d: %s/%s holds another state than the one that was saved", s.checkpoint.GetId(), s.checkpoint.GetDir(), f.GetPath())
+			return nil, err
 		}
 		for name, rows := range shard.Tables {
 			if p.rows[name] == nil {
