@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/loadtest/scenario"
 	"github.com/monolith-go/monolith/projections/fleet"
 	"github.com/monolith-go/monolith/projections/lineage"
+	"github.com/monolith-go/monolith/services/trainer/warm"
 )
 
 // TestPodsWithVolumesOfTheirOwn runs the pods of the rendered chart, of which no two share a folder. They learn, and make a
@@ -88,6 +89,9 @@ func (w *podsWorld) gathered() {
 	}
 	if out := in("checkpoint", "fetch", "--insecure-transfer", "--all", "--to", whole); !strings.Contains(out, " in "+whole) {
 		w.t.Errorf("fetched: %s", out)
+	}
+	if p, err := (&warm.Config{Dir: filepath.Join(w.disk("ps-1", "training"), "whole")}).Find(); err != nil || p.Fact().GetJob() != host.JobName {
+		w.t.Errorf("a new job begins from %v, %v", p, err)
 	}
 	if out := in(append(proof, "--parts", whole)...); !strings.Contains(out, " 0 failed") {
 		w.t.Errorf("proved: %s", out)
