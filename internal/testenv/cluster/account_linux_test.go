@@ -144,7 +144,7 @@ func (f *traffic) once(ends map[int32]int64) {
 func (f *traffic) agree(saved *training.Checkpoint) {
 	w := f.w
 	w.t.Helper()
-	truth, err := audit.Truth("", saved)
+	truth, err := audit.Truth(nil, saved)
 	w.must("read the checkpoint", err)
 	missing := 0
 	for i := range f.next {
