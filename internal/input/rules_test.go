@@ -15,6 +15,7 @@ import (
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
+	"github.com/monolith-go/monolith/internal/model/specfile"
 )
 
 // ruled is a spec with sample rules, as JSON has them, and the engine of it.
@@ -257,6 +258,38 @@ func TestLabelsOfMaskedSamples(t *testing.T) {
 		}
 		if err := New(e.Spec(), Options{}).Into(b, []byte(`{"seen":1,"label0":0,"label1":1}`), Position{}); err != nil || b.Len() != learnt {
 			t.Errorf("missing %v: a negative is learnt, %v", missing, err)
+		}
+	}
+}
+
+// A label may be a feature's field, the first too: where it is missing, a sample that counts for nothing needs none.
+func TestALabelThatIsAFeature(t *testing.T) {
+	spec, err := specfile.Parse([]byte(`
+name: m
+features: [{name: ad, slot: 1, table: t, missing: EMPTY}]
+tables: [{name: t, dim: 1}]
+layers: [{name: logit, units: 1}]
+tasks: [{logit: logit, label: {field: ad, threshold: 5}, weight_field: w}]
+dense_optimizer: {adagrad: {learning_rate: 0.01, initial_accumulator_value: 0.1}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := New(spec, Options{})
+	for record, want := range map[string]string{
+		`{"w":0}`:        "[] 0 0 <nil>",
+		`{"w":0,"ad":5}`: "[281474976710661] 1 0 <nil>",
+		`{"w":2,"ad":4}`: "[281474976710660] 0 2 <nil>",
+		`{"w":2}`:        `field "ad" is missing`,
+		`{}`:             `field "ad" is missing`,
+	} {
+		s, err := d.Decode([]byte(record))
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = fmt.Sprint(s.IDs[0], s.Labels[0], s.Weights[0], err)
+		}
+		if got != want {
+			t.Errorf("%s is %s, want %s", record, got, want)
 		}
 	}
 }

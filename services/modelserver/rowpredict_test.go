@@ -160,6 +160,12 @@ func TestRowsThroughPredictRefused(t *testing.T) {
 	if _, err := s.askRows("ps_0", "serving_default", inputs{"user": i(id)}); status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "raw_lookup") {
 		t.Errorf("a score of a shard: %v", err)
 	}
+	for _, name := range []string{"t/lookup", "t/raw_assign/", "t/hashtable_assign", "raw_assign/t"} {
+		_, err := s.askRows("ps_0", name, inputs{"id": i(id), "id_split": i(0, 0, 1), "flat_value": f(1, 2, 3, 4)})
+		if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "raw_lookup") {
+			t.Errorf("by the signature %q: %v", name, err)
+		}
+	}
 	if _, err := s.askRows("ps_1", "lookup", nil); status.Code(err) != codes.NotFound {
 		t.Errorf("a shard that is not here: %v", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -70,6 +71,23 @@ func TestTheShardsOwnFolder(t *testing.T) {
 	s.cfg.Dir = "elsewhere"
 	if !s.sameDir(filepath.Join(filepath.Dir(dir), "elsewhere")) {
 		t.Error("a relative folder that is not there yet, by its whole path")
+	}
+
+	links := t.TempDir()
+	own, other := filepath.Join(links, "own"), filepath.Join(links, "other")
+	for link, to := range map[string]string{own: dir, other: t.TempDir()} {
+		if err := os.Symlink(to, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, way := range []struct {
+		has, asked string
+		want       bool
+	}{{dir, own, true}, {own, dir, true}, {dir, other, false}, {other, own, false}} {
+		s.cfg.Dir = way.has
+		if got := s.sameDir(way.asked); got != way.want {
+			t.Errorf("a shard of %q is asked at %q: %v", way.has, way.asked, got)
+		}
 	}
 }
 

@@ -20,7 +20,10 @@ func TestReturnByFlag(t *testing.T) {
 
 	cfg := w.config("a", 0)
 	cfg.Restore.Checkpoint = "model.ckpt-2"
-	a = w.run(cfg)
+	var lines trainertest.Lines
+	logged := func(env *services.Env) { env.Log = lines.Logger() }
+	told := func() int { return strings.Count(strings.Join(lines.All(), ""), "the job returns to a checkpoint") }
+	a = w.start(cfg, logged, func(*Server) {})
 	first := w.until("the job returns", func(j lineage.Job) bool { return j.Restored.Checkpoint == 2 }).Restored
 	w.returns(first.Seq)
 	w.learnt(0, 200)
@@ -29,14 +32,20 @@ func TestReturnByFlag(t *testing.T) {
 		s.checkBooks([]int64{100, 100})
 	}
 	a.stop(t)
+	if n := told(); n != 1 {
+		t.Errorf("the return is logged %d times", n)
+	}
 
 	newest := w.until("the job is known", func(lineage.Job) bool { return true }).LastID
-	a = w.run(cfg)
+	a = w.start(cfg, logged, func(*Server) {})
 	j := w.until("the job goes on", func(j lineage.Job) bool { return j.LastID > newest })
-	if j.Restored != first {
-		t.Errorf("the job returned once more: %+v, %+v", first, j.Restored)
-	}
+	w.write(5)
+	w.learnt(0, 210)
+	w.learnt(1, 210)
 	a.stop(t)
+	if n := told(); j.Restored != first || n != 1 {
+		t.Errorf("the job returned once more: %+v, %+v, and it is logged %d times", first, j.Restored, n)
+	}
 }
 
 // TestReturnByFlagToWhatIsDeleted: a checkpoint that the last sweep deleted, which no fact says yet, is not returned to:

@@ -2,9 +2,11 @@ package checkpoint
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -92,6 +94,30 @@ func TestBandsThatContradictThemselves(t *testing.T) {
 		}
 		if _, err := HashShard(s); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s is hashed: %v", name, err)
+		}
+	}
+}
+
+// A manifest that is whole by all its checksums and places a band beyond its variable is refused.
+func TestBandsThatAManifestMisplaces(t *testing.T) {
+	for at, ok := range map[int]bool{7: true, 8: true, 9: false, 12: false, 16: false, -1: false} {
+		dir := filepath.Join(t.TempDir(), "c")
+		s := banded()
+		m, err := WriteShard(dir, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Bands[1].At, s.Bands[0].At = at, at
+		m.Hash = contentHash(nil, nil, m.Variables, s.Dense, []Band{s.Bands[1], s.Bands[0]})
+		text, err := seal(&m, &m.Sum)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, ManifestName), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadShard(dir); ok != (err == nil) || !ok && (!errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), fmt.Sprintf("the band at %d of variable", at))) {
+			t.Errorf("4 values at %d of 12: %v", at, err)
 		}
 	}
 }

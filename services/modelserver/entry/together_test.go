@@ -3,9 +3,14 @@ package entry
 import (
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/monolith-go/monolith/internal/process/health"
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 )
 
@@ -53,5 +58,49 @@ func TestTogetherIsAsAlone(t *testing.T) {
 	s.together(t.Context(), m, one)
 	if one[0].err != nil || !slices.Equal(one[0].scores[0], alone[0].scores[0]) {
 		t.Errorf("one: %v, %v", one[0].scores, one[0].err)
+	}
+}
+
+// Requests that are computed with others are counted where somebody counts them, and no others are.
+func TestJoinedRequestsAreCounted(t *testing.T) {
+	s, m := &Scorer{Rows: asking(t, 1), MaxBatch: 4}, newEntry(t)
+	in := Input{Tensors: map[string]*tfserving.TensorProto{"user": tfserving.NewInt64([]int64{1}), "movie": tfserving.NewInt64([]int64{2})}}
+	answer := func() {
+		if _, _, err := s.Answer(t.Context(), []*Model{m}, in, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	// join has so many requests wait until one that is computed is over.
+	join := func(requests int) {
+		t.Helper()
+		m.joiner.mu.Lock()
+		m.joiner.busy = Slots(s.Lanes)
+		m.joiner.mu.Unlock()
+		var callers sync.WaitGroup
+		for range requests {
+			callers.Go(answer)
+		}
+		wait.For(t, "the requests to wait", func() bool {
+			m.joiner.mu.Lock()
+			defer m.joiner.mu.Unlock()
+			return len(m.joiner.waiting) == requests
+		})
+		m.joiner.pass()
+		callers.Wait()
+		m.joiner.mu.Lock()
+		m.joiner.busy = 0
+		m.joiner.mu.Unlock()
+	}
+	join(2) // and nobody counts
+	s.Joined = prometheus.NewCounter(prometheus.CounterOpts{Name: "joined"})
+	for _, requests := range []struct{ waiting, counted int }{{0, 0}, {1, 0}, {3, 3}, {2, 5}} {
+		if requests.waiting == 0 {
+			answer()
+		} else {
+			join(requests.waiting)
+		}
+		if got := testutil.ToFloat64(s.Joined); got != float64(requests.counted) {
+			t.Errorf("after %d that waited together %v are counted, want %d", requests.waiting, got, requests.counted)
+		}
 	}
 }
