@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/monolith-go/monolith/internal/input/pbfield"
 )
 
 // The numbers of tf.train's messages that are read here, each in the one above it.
@@ -21,11 +23,8 @@ const (
 	listValue       = 1
 )
 
-// What proto.Unmarshal refuses and protowire does not.
-var (
-	errKey    = errors.New("a feature's name is not UTF-8")
-	errNumber = errors.New("a field's number is beyond what protobuf has")
-)
+// errKey is, as [pbfield.ErrNumber], what proto.Unmarshal refuses and protowire does not.
+var errKey = errors.New("a feature's name is not UTF-8")
 
 // readExample finds the declared fields of one tf.train.Example. As in protobuf, the last
 // feature of a name counts, and what is repeated within one is merged.
@@ -34,7 +33,7 @@ func (d *Decoder) readExample(record []byte) error {
 		return errEmpty
 	}
 	d.entries = 0
-	err := each(record, func(num protowire.Number, typ protowire.Type, b []byte) error {
+	err := pbfield.Each(record, func(num protowire.Number, typ protowire.Type, b []byte) error {
 		if num != exampleFeatures || typ != protowire.BytesType {
 			return nil
 		}
@@ -46,46 +45,6 @@ func (d *Decoder) readExample(record []byte) error {
 	return nil
 }
 
-// each goes through the fields of a message: f gets the content of those that have a length,
-// and the bytes after the tag of others.
-func each(b []byte, f func(num protowire.Number, typ protowire.Type, b []byte) error) error {
-	for len(b) > 0 {
-		num, typ, content, n := field(b)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		if num > protowire.MaxValidNumber {
-			return errNumber
-		}
-		if err := f(num, typ, content); err != nil {
-			return err
-		}
-		b = b[n:]
-	}
-	return nil
-}
-
-// field reads one field of a message, of n bytes with its tag. A number below 16 and a length
-// below 128 take a byte each, as nearly all do.
-func field(b []byte) (num protowire.Number, typ protowire.Type, content []byte, n int) {
-	if len(b) > 1 && b[0]&0x87 == byte(protowire.BytesType) && b[0] > 7 && b[1] < 0x80 && int(b[1]) <= len(b)-2 {
-		n = 2 + int(b[1])
-		return protowire.Number(b[0] >> 3), protowire.BytesType, b[2:n], n
-	}
-	num, typ, tag := protowire.ConsumeTag(b)
-	if tag < 0 {
-		return 0, 0, nil, tag
-	}
-	if n = protowire.ConsumeFieldValue(num, typ, b[tag:]); n < 0 {
-		return 0, 0, nil, n
-	}
-	content = b[tag : tag+n]
-	if typ == protowire.BytesType {
-		content, _ = protowire.ConsumeBytes(content)
-	}
-	return num, typ, content, tag + n
-}
-
 // featureMap reads the features by name.
 func (d *Decoder) featureMap(b []byte) error {
 	for len(b) > 0 {
@@ -94,12 +53,12 @@ func (d *Decoder) featureMap(b []byte) error {
 			d.entries++
 			continue
 		}
-		num, typ, content, n := field(b)
+		num, typ, content, n := pbfield.Next(b)
 		if n < 0 {
 			return protowire.ParseError(n)
 		}
 		if num > protowire.MaxValidNumber {
-			return errNumber
+			return pbfield.ErrNumber
 		}
 		b = b[n:]
 		if num != featuresEntry || typ != protowire.BytesType {
@@ -117,19 +76,19 @@ func (d *Decoder) entry(b []byte) error {
 	var key []byte
 	d.open = value{kind: listed, first: len(d.items)}
 	for len(b) > 0 {
-		num, typ, content, n := field(b)
+		num, typ, content, n := pbfield.Next(b)
 		switch {
 		case n < 0:
 			return protowire.ParseError(n)
 		case num > protowire.MaxValidNumber:
-			return errNumber
+			return pbfield.ErrNumber
 		case typ != protowire.BytesType:
 		case num == entryKey:
 			if key = content; !utf8.Valid(key) {
 				return errKey
 			}
 		case num == entryValue:
-			if err := each(content, d.list); err != nil {
+			if err := pbfield.Each(content, d.list); err != nil {
 				return err
 			}
 		}
@@ -154,7 +113,7 @@ func (d *Decoder) list(num protowire.Number, typ protowire.Type, b []byte) error
 	if d.open.kind != kind {
 		d.open.kind, d.items = kind, d.items[:d.open.first]
 	}
-	return each(b, d.item)
+	return pbfield.Each(b, d.item)
 }
 
 // item reads one of a list, or a packed run of them.

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/monolith-go/monolith/internal/input/pbfield"
 	"github.com/monolith-go/monolith/kernels/layout"
 )
 
@@ -28,7 +29,7 @@ const (
 // feature reads a Feature, or another part of the same one, into the value that is open.
 func (d *Decoder) monolithFeature(b []byte) error {
 	for len(b) > 0 {
-		num, typ, content, n := field(b)
+		num, typ, content, n := pbfield.Next(b)
 		if n < 0 {
 			return protowire.ParseError(n)
 		}
@@ -76,7 +77,7 @@ var (
 // elements reads a list, whose numbers may be packed.
 func (d *Decoder) elements(num protowire.Number, b []byte) error {
 	for len(b) > 0 {
-		at, typ, content, n := field(b)
+		at, typ, content, n := pbfield.Next(b)
 		if n < 0 {
 			return protowire.ParseError(n)
 		}
@@ -201,7 +202,7 @@ func (d *Decoder) reserved(line []byte) error {
 // lineID reads one field of a LineId.
 func (d *Decoder) lineID(f lineField, b []byte) error {
 	for len(b) > 0 {
-		num, typ, content, n := field(b)
+		num, typ, content, n := pbfield.Next(b)
 		if n < 0 {
 			return protowire.ParseError(n)
 		}

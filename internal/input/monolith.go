@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/monolith-go/monolith/internal/input/pbfield"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/kernels/layout"
 )
@@ -192,7 +193,7 @@ func (d *Decoder) example(message []byte) error {
 			d.entries++
 			continue
 		}
-		num, typ, content, n := field(b)
+		num, typ, content, n := pbfield.Next(b)
 		if n < 0 {
 			return protowire.ParseError(n)
 		}
@@ -222,7 +223,7 @@ func (d *Decoder) named(entry int, message []byte) error {
 	sorted := int32(0)
 	d.begin(listed)
 	for b := message; len(b) > 0; {
-		num, typ, content, n := field(b)
+		num, typ, content, n := pbfield.Next(b)
 		if n < 0 {
 			return protowire.ParseError(n)
 		}
@@ -295,7 +296,7 @@ func (d *Decoder) instance(message []byte) error {
 	var other beside
 	d.labelled, d.fids = d.labelled[:0], d.fids[:0]
 	for entry, b := 0, message; len(b) > 0; {
-		num, typ, content, n := field(b)
+		num, typ, content, n := pbfield.Next(b)
 		if n < 0 {
 			return protowire.ParseError(n)
 		}
@@ -390,7 +391,7 @@ func (d *Decoder) instanceFeature(entry int, message []byte) error {
 	var name []byte
 	nested := false
 	for b := message; len(b) > 0; {
-		num, typ, content, n := field(b)
+		num, typ, content, n := pbfield.Next(b)
 		if n < 0 {
 			return protowire.ParseError(n)
 		}
@@ -410,7 +411,7 @@ func (d *Decoder) instanceFeature(entry int, message []byte) error {
 	for _, k := range instanceKinds {
 		d.open.kind = monolithKind[k.as]
 		for b := message; len(b) > 0; {
-			num, typ, content, n := field(b)
+			num, typ, content, n := pbfield.Next(b)
 			b = b[n:] // it was read before
 			if num != k.num {
 				continue
@@ -461,7 +462,7 @@ func (d *Decoder) columns(message []byte) (size int32, err error) {
 	clear(d.elems)
 	d.elems = kept(d.elems, maxValues)
 	for entry, b := 0, message; len(b) > 0; {
-		num, typ, content, n := field(b)
+		num, typ, content, n := pbfield.Next(b)
 		if n < 0 {
 			return 0, protowire.ParseError(n)
 		}
@@ -496,7 +497,7 @@ func (d *Decoder) column(entry int, message []byte) error {
 	var name []byte
 	c := cells{first: len(d.elems), there: true}
 	for b := message; len(b) > 0; {
-		num, typ, content, n := field(b)
+		num, typ, content, n := pbfield.Next(b)
 		if n < 0 {
 			return protowire.ParseError(n)
 		}
@@ -547,7 +548,7 @@ func (d *Decoder) row(i int) error {
 }
 
 func (d *Decoder) cell(at int, element []byte) error {
-	if list, packed, ok := lone(element); ok && d.oneOfMonolith(at, list, packed) {
+	if list, packed, ok := pbfield.Packed(element); ok && d.oneOfMonolith(at, list, packed) {
 		return nil
 	}
 	d.begin(listed)

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/monolith-go/monolith/internal/input/pbfield"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/kernels/layout"
@@ -14,19 +15,19 @@ import (
 // What follows reads steady messages: false says that a message is not one.
 
 func (d *Decoder) straightExample(message []byte) bool {
-	num, typ, b, n := field(message)
+	num, typ, b, n := pbfield.Next(message)
 	if num != exampleFeatures || typ != protowire.BytesType || n != len(message) {
 		return false
 	}
 	for _, at := range d.before() {
-		list, packed, n := usualOf(d.names[at], b)
+		list, packed, n := pbfield.Named(d.names[at], b)
 		if n == 0 {
 			return false
 		}
 		b = b[n:]
 		switch {
 		case list == featureInt64s:
-			if n, ok := varint(packed); !ok || !d.straight(at, integer, n) {
+			if n, ok := pbfield.Varint(packed); !ok || !d.straight(at, integer, n) {
 				return false
 			}
 		case list == featureFloats && len(packed) == 4:
@@ -42,7 +43,7 @@ func (d *Decoder) straightExample(message []byte) bool {
 
 func (d *Decoder) straightMonolith(b []byte) bool {
 	for _, at := range d.before() {
-		list, packed, n := usualOf(d.names[at], b)
+		list, packed, n := pbfield.Named(d.names[at], b)
 		if n == 0 || !d.straightFID(at, list, packed) {
 			return false
 		}
@@ -50,7 +51,7 @@ func (d *Decoder) straightMonolith(b []byte) bool {
 	}
 	wants := d.steady.beside >= 0
 	for len(b) > 0 {
-		num, typ, content, n := field(b)
+		num, typ, content, n := pbfield.Next(b)
 		switch {
 		case n < 0 || typ != protowire.BytesType:
 			return false
@@ -73,7 +74,7 @@ func (d *Decoder) straightInstance(b []byte) bool {
 	s.message++
 	there, wants := 0, s.beside >= 0
 	for len(b) > 0 {
-		num, typ, content, n := field(b)
+		num, typ, content, n := pbfield.Next(b)
 		switch {
 		case n < 0 || typ != protowire.BytesType:
 			return false
@@ -108,7 +109,7 @@ func (d *Decoder) straightRow(i int) bool {
 		if !c.shared {
 			e += i
 		}
-		list, packed, ok := lone(d.elems[e])
+		list, packed, ok := pbfield.Packed(d.elems[e])
 		switch {
 		case !ok:
 			return false

@@ -1,30 +1,11 @@
 package input
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math"
 	"testing"
-
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
-
-// A varint that is all there is, beside protobuf's reader.
-func TestVarint(t *testing.T) {
-	written := [][]byte{{}, {0x80}, {0x80, 0}, {1, 1}, {0x81, 0x80, 0}, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}}
-	for shift := range 64 {
-		written = append(written, binary.AppendUvarint(nil, 1<<shift), binary.AppendUvarint(nil, 1<<shift-1), binary.AppendUvarint(nil, math.MaxUint64>>shift))
-	}
-	for _, b := range written {
-		want, n := protowire.ConsumeVarint(b)
-		got, ok := varint(b)
-		if whole := n == len(b) && n > 0 && n < 10; ok != whole || ok && got != want {
-			t.Errorf("% x is %d, %v; protobuf reads %d of %d bytes as %d", b, got, ok, n, len(b), want)
-		}
-	}
-}
 
 // What is a digit, a bracket or a byte away from a usual record is read, or refused, alike the first time and
 // when its keys stand where they are expected.
