@@ -9,10 +9,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
 
 // Host is one machine. All of one New are on one switch.
@@ -129,11 +132,27 @@ func (h *Host) Signal(s syscall.Signal) {
 				h.t.Errorf("send %v to process %d: %v", s, pid, err)
 				return
 			}
+			if s == syscall.SIGSTOP {
+				wait.For(h.t, fmt.Sprintf("process %d to stand still", pid), func() bool { return still(pid) })
+			}
 		}
 		if len(pids) == 0 || s != syscall.SIGKILL {
 			return
 		}
 	}
+}
+
+// still says that no thread of a process runs: each stops when it next enters or leaves the kernel.
+func still(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // the pattern is well formed
+	for _, file := range threads {
+		raw, err := os.ReadFile(file)
+		_, rest, _ := strings.Cut(string(raw[strings.LastIndexByte(string(raw), ')')+1:]), " ")
+		if err == nil && !strings.HasPrefix(rest, "T") && !strings.HasPrefix(rest, "Z") {
+			return false
+		}
+	}
+	return true
 }
 
 // pids are the processes of the machine that have not ended.
