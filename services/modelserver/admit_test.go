@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -102,5 +103,40 @@ func TestOverloadedModel(t *testing.T) {
 	}
 	if got, refused := value(t, s.metrics.predicts.WithLabelValues("ResourceExhausted")), value(t, s.metrics.refused); got != 7 || refused != 7 {
 		t.Errorf("%v answers with RESOURCE_EXHAUSTED, %v refusals counted; 7 calls were refused", got, refused)
+	}
+}
+
+// slowly reads as nothing of any protocol, after a second.
+type slowly struct{ io.Reader }
+
+func (s slowly) Read(b []byte) (int, error) {
+	time.Sleep(time.Second)
+	return s.Reader.Read(b)
+}
+
+// What cannot be read is no answer, however it came: it would make a server look quick that answers nobody.
+func TestWhatCannotBeReadIsNoAnswer(t *testing.T) {
+	s, _ := viewing(t, Config{MaxBatch: 16, LookupTimeout: wait.Patience, Frozen: true})
+	answers(t, s, "m")
+	for _, path := range []string{"/v1/models/m:predict", "/v1/models/m:classify", "/v2/models/m/infer"} {
+		synctest.Test(t, func(t *testing.T) {
+			s.gate = admission.New(1, s.metrics.refused)
+			if _, err := s.gate.Admit(t.Context(), "m"); err != nil { // whose slot it is
+				t.Fatal(err)
+			}
+			began := time.Now()
+			for range 3 {
+				w := httptest.NewRecorder()
+				s.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, slowly{strings.NewReader("nothing")}))
+				if w.Code != http.StatusBadRequest {
+					t.Fatalf("%s: %d %s", path, w.Code, w.Body)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Since(began)) // enough if each had been answered
+			defer cancel()
+			if _, err := s.gate.Admit(ctx, "m"); status.Code(err) != codes.ResourceExhausted {
+				t.Errorf("%s: three that could not be read count as answers: %v", path, err)
+			}
+		})
 	}
 }
