@@ -11,8 +11,8 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/process/prom"
 	"github.com/monolith-go/monolith/projections/lineage"
-	"github.com/monolith-go/monolith/services/internal/peer"
 	"github.com/monolith-go/monolith/services/internal/parts"
+	"github.com/monolith-go/monolith/services/internal/peer"
 )
 
 // transfers makes what fetches need; without authorities nothing is fetched.
