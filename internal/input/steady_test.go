@@ -292,6 +292,21 @@ func TestSteadyMessages(t *testing.T) {
 	}
 }
 
+// Samples that count by a field are read whole, whichever field that is: the road takes each for one.
+func TestTheRoadWeighsNothing(t *testing.T) {
+	spec, _ := steadyModel(t, "", "", "score", "")
+	first, last := spec.Features[0].GetField(), spec.Features[len(spec.Features)-1].GetField()
+	for what, of := range map[string]*model.Task{
+		"": {}, "the first mask": {MaskField: first}, "the last mask": {MaskField: last}, "a mask": {MaskField: "seen"},
+		"the first weight": {WeightField: first}, "a weight": {WeightField: "counts"},
+	} {
+		spec.Tasks[0].MaskField, spec.Tasks[0].WeightField = of.GetMaskField(), of.GetWeightField()
+		if d := New(spec, Options{Format: Example}); (d.steady != nil) != (what == "") {
+			t.Errorf("%q: there is a road: %v", what, d.steady != nil)
+		}
+	}
+}
+
 // A byte away from a steady message, at any place of it, is read as the whole reader reads it.
 func TestAlmostSteady(t *testing.T) {
 	for _, format := range steadyFormats {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus/kafka"
@@ -113,6 +114,26 @@ func TestNothingIsReadForAPartitionAtItsEnd(t *testing.T) {
 		err := l.learnFrom(t.Context(), t.Context(), shards.Position{From: from, Level: true})
 		if want != nil && !errors.Is(err, want) || want == nil && !strings.Contains(fmt.Sprint(err), "keep records longer") {
 			t.Errorf("at %d of 80: %v", from, err)
+		}
+	}
+}
+
+// What there is of the records before begins behind a hole, or is one.
+func TestAPoolOfHoles(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	w.write(20)
+	w.transaction(w.transactional(), 0, 5, kgo.TryAbort) // to 26, with the marker
+	w.write(10)
+	for reach, saw := range map[uint64]bool{5: false, 30: true} {
+		l := w.learning(func(c *Config) { c.Deterministic, c.Batch = true, 20 })
+		var err error
+		if l.s.engine, err = step.New(drawing(&model.SampleRule_Negatives{Count: 1, Records: proto.Uint64(reach)}), 1, 20); err != nil {
+			t.Fatal(err)
+		}
+		l.ring = newRing(l.s.engine)
+		l.bounded(w, 36)
+		if err := l.fill(t.Context(), shards.Position{From: 26}); err != nil || l.ring.pool.Saw(19) != saw || l.ring.pool.Saw(26) {
+			t.Errorf("back over %d records: %v; the last before the hole is in the pool: %v, the first behind it: %v", reach, err, l.ring.pool.Saw(19), l.ring.pool.Saw(26))
 		}
 	}
 }

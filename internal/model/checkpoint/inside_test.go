@@ -59,6 +59,25 @@ func TestInspect(t *testing.T) {
 	}
 }
 
+// What was written is known by its manifest and its size, and by neither where the manifest cannot be read.
+func TestWritten(t *testing.T) {
+	dir, _ := write(t, small())
+	text, err := os.ReadFile(filepath.Join(dir, ManifestName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytes, err := DirSize(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if identity, size, err := Written(dir); err != nil || identity != IdentityOf(text) || identity == "" || size != uint64(bytes) || size <= uint64(len(text)) {
+		t.Errorf("written %q of %d bytes, %v; want %q of %d", identity, size, err, IdentityOf(text), bytes)
+	}
+	if identity, size, err := Written(filepath.Join(dir, ManifestName)); err == nil || identity != "" || size != 0 {
+		t.Errorf("of what is no folder: %q of %d bytes, %v", identity, size, err)
+	}
+}
+
 // TestPathsStayInside: no path that a fact names, no link on it and no link in the folder
 // makes anybody read outside.
 func TestPathsStayInside(t *testing.T) {
