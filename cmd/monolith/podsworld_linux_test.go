@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -100,8 +102,10 @@ func (w *podsWorld) chart() {
 	defer f.Close()
 	for d := yaml.NewDecoder(f); ; {
 		var s podSet
-		if err := d.Decode(&s); err != nil {
-			break // its end
+		if err := d.Decode(&s); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			w.t.Fatalf("read the rendered chart: %v", err)
 		}
 		if s.Kind == "Deployment" || s.Kind == "StatefulSet" {
 			w.sets[strings.TrimPrefix(s.Metadata.Name, "monolith-")] = s

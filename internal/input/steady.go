@@ -127,7 +127,7 @@ func (d *Decoder) steadily(b *runtime.Batch, message []byte) bool {
 		return false
 	}
 	var straight bool
-	d.ids = slices.Grow(kept(d.ids, maxValues), len(d.features))[:len(d.features)] // each is set below, but of crossed features
+	d.makeRoom()
 	switch s.format {
 	case Example:
 		straight = s.covered(d.before()) && d.straightExample(message)
@@ -145,8 +145,13 @@ func (d *Decoder) steadyRow(b *runtime.Batch, i int) bool {
 	if s == nil || s.credit < steadyMiss || !s.rows {
 		return false
 	}
-	d.ids = slices.Grow(kept(d.ids, maxValues), len(d.features))[:len(d.features)]
+	d.makeRoom()
 	return s.tried(d.straightRow(i) && d.straightInto(b))
+}
+
+// makeRoom has an id of each feature, which is yet to be set.
+func (d *Decoder) makeRoom() {
+	d.ids = slices.Grow(kept(d.ids, maxValues), len(d.features))[:len(d.features)]
 }
 
 // tried notes whether a message was steady, and returns it.

@@ -152,22 +152,7 @@ func (b *Batch) Add(s Sample) error {
 // AddSingle is Add of a sample with one id of each feature, ids[f] of feature f; what stands there for a crossed one is
 // not looked at.
 func (b *Batch) AddSingle(ids []int64, floats [][]float32, labels, weights []float32) error {
-	e := b.e
-	n := b.Len()
-	if len(ids) != len(e.features) || len(floats) != len(e.floats) || len(labels) != len(e.tasks) || len(e.crossed) > 0 || b.singles < n || n == e.samples || (n+1)*e.reads > e.batchIDs {
-		return b.addOnes(ids, floats, labels, weights)
-	}
-	for f, slot := range e.slots {
-		if modelspec.SlotOf(ids[f]) != slot {
-			return b.addOnes(ids, floats, labels, weights)
-		}
-	}
-	for i, values := range floats {
-		if len(values) != e.floats[i].dim {
-			return b.addOnes(ids, floats, labels, weights)
-		}
-	}
-	if weights != nil && len(weights) != len(labels) {
+	if !b.takesSingle(ids, floats, labels, weights) {
 		return b.addOnes(ids, floats, labels, weights)
 	}
 	for f := range b.ids {
@@ -177,8 +162,28 @@ func (b *Batch) AddSingle(ids []int64, floats [][]float32, labels, weights []flo
 		}
 	}
 	b.others(floats, labels, weights)
-	b.singles = n + 1
+	b.singles = b.Len()
 	return nil
+}
+
+// takesSingle says whether such a sample may follow those of the batch, all of which are such, without a closer look.
+func (b *Batch) takesSingle(ids []int64, floats [][]float32, labels, weights []float32) bool {
+	e, n := b.e, b.Len()
+	if len(ids) != len(e.features) || len(floats) != len(e.floats) || len(labels) != len(e.tasks) || weights != nil && len(weights) != len(labels) ||
+		len(e.crossed) > 0 || b.singles < n || n == e.samples || (n+1)*e.reads > e.batchIDs {
+		return false
+	}
+	for f, slot := range e.slots {
+		if modelspec.SlotOf(ids[f]) != slot {
+			return false
+		}
+	}
+	for i, values := range floats {
+		if len(values) != e.floats[i].dim {
+			return false
+		}
+	}
+	return true
 }
 
 // addOnes is AddSingle where the batch has other samples, or crossed features, and where Add has a reason to refuse.
