@@ -4,66 +4,38 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
-	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/loadtest/bench/psrole"
 	"github.com/monolith-go/monolith/services/ps"
 )
 
 // psShard is the ps role on a bus in memory, for the latency of its lookups alone.
 type psShard struct {
-	server *ps.Server
-	bus    bus.Bus
-	local  *rowwire.Local
-	dir    string
-	tcp    string
-	stop   context.CancelFunc
-	done   *errgroup.Group
+	*psrole.Shard
+	tcp string
 }
 
 // RunShard starts the role with a filled table, as [StartShard] says.
 func RunShard(ctx context.Context, keys int) (_ Shard, err error) {
-	dir, err := os.MkdirTemp("", "monolith-bench-")
+	role, err := psrole.Start(ctx, itemSpec(psrole.Job), ps.Config{})
 	if err != nil {
 		return nil, err
 	}
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &psShard{bus: mem.New(), local: rowwire.NewLocal(), dir: dir, stop: stop, done: new(errgroup.Group)}
+	s := &psShard{Shard: role}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	const bzid, name = "bench", "bench"
-	_, err = s.bus.Log().Append(ctx, bus.Draft{Subject: model.Subject(bzid, name), Expect: bus.Any, Event: &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: itemSpec(name)}}}})
-	if err != nil {
-		return nil, err
-	}
-	cfg := ps.Config{Job: name, Model: name, Dir: dir, Listen: "unix://" + filepath.Join(dir, "rows")}
-	if s.server, err = ps.New(cfg, services.Env{BZID: bzid, Bus: s.bus, Local: s.local, Log: slog.New(slog.DiscardHandler)}); err != nil {
-		return nil, err
-	}
-	s.done.Go(func() error { return s.server.Run(run) })
-	select {
-	case <-s.server.Ready():
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 	ln, err := rowwire.Listen(ctx, "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	s.tcp = ln.Addr().String()
-	s.done.Go(func() error { return rowwire.Serve(run, ln, s.server.Rows(), rowwire.Options{}) })
-	if err := s.fill(ctx, name, keys); err != nil {
+	s.Go(func(ctx context.Context) error { return rowwire.Serve(ctx, ln, s.Server.Rows(), rowwire.Options{}) })
+	if err := s.fill(ctx, psrole.Job, keys); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -93,7 +65,7 @@ func (s *psShard) fill(ctx context.Context, job string, keys int) error {
 			ids[i] = int64(from + i)
 			grads[16*i] = float32(i)
 		}
-		r, err := s.server.Rows().Apply(ctx, &rowwire.ApplyRequest{Job: job, Epoch: 1, From: int64(from), To: int64(from + len(ids)), RecordUnix: 1,
+		r, err := s.Server.Rows().Apply(ctx, &rowwire.ApplyRequest{Job: job, Epoch: 1, From: int64(from), To: int64(from + len(ids)), RecordUnix: 1,
 			Tables: []rowwire.TableGrads{{Table: "item", IDs: ids, Grads: grads}}})
 		if err != nil || !r.Applied {
 			return fmt.Errorf("fill the shard: %w", err)
@@ -103,10 +75,5 @@ func (s *psShard) fill(ctx context.Context, job string, keys int) error {
 }
 
 func (s *psShard) TCP() string           { return s.tcp }
-func (s *psShard) Unix() string          { return s.server.Addr() }
-func (s *psShard) Local() *rowwire.Local { return s.local }
-
-func (s *psShard) Close() error {
-	s.stop()
-	return errors.Join(s.done.Wait(), s.bus.Close(), os.RemoveAll(s.dir))
-}
+func (s *psShard) Unix() string          { return s.Server.Addr() }
+func (s *psShard) Local() *rowwire.Local { return s.Shard.Local }

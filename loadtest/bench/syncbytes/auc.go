@@ -16,6 +16,7 @@ import (
 	"github.com/monolith-go/monolith/internal/model/specfile"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/loadtest/bench"
+	"github.com/monolith-go/monolith/loadtest/bench/psrole"
 	"github.com/monolith-go/monolith/loadtest/gen"
 	"github.com/monolith-go/monolith/loadtest/learning"
 )
@@ -245,7 +246,7 @@ func (t *trainer) learn(ctx context.Context, samples []runtime.Sample) (raw int,
 
 // weights are the tower as it is on the shard.
 func (t *trainer) weights(ctx context.Context) (*runtime.Weights, error) {
-	r := &rowwire.DenseRequest{Job: job}
+	r := &rowwire.DenseRequest{Job: psrole.Job}
 	for _, v := range t.engine.Variables() {
 		r.Names = append(r.Names, v.Name)
 	}
@@ -263,7 +264,7 @@ func (t *trainer) weights(ctx context.Context) (*runtime.Weights, error) {
 // lookup reads the rows of the batch.
 func (t *trainer) lookup(ctx context.Context) error {
 	for _, b := range t.batch.Blocks(0) {
-		got, err := t.shard.rows.Lookup(ctx, &rowwire.LookupRequest{Model: job, Tables: []rowwire.TableIDs{{Table: b.Table, IDs: b.IDs}}})
+		got, err := t.shard.rows.Lookup(ctx, &rowwire.LookupRequest{Model: psrole.Job, Tables: []rowwire.TableIDs{{Table: b.Table, IDs: b.IDs}}})
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/compress"
+	"github.com/monolith-go/monolith/loadtest/bench/psrole"
 	"github.com/monolith-go/monolith/services/modelserver/rows"
 )
 
@@ -30,7 +31,7 @@ func newFollower(spec *model.ModelSpec, samples int) (*follower, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &follower{rows: &rows.Shard{Model: job, Job: job, Shards: 1}, engine: e, batch: e.NewBatch(), lane: &runtime.Lane{}, places: map[string]int{}}
+	f := &follower{rows: &rows.Shard{Model: psrole.Job, Job: psrole.Job, Shards: 1}, engine: e, batch: e.NewBatch(), lane: &runtime.Lane{}, places: map[string]int{}}
 	for _, t := range spec.GetTables() {
 		if err := f.rows.Declare(spec, t.GetName(), int(t.GetDim())); err != nil {
 			return nil, err

@@ -3,83 +3,47 @@ package syncbytes
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
-	"github.com/monolith-go/monolith/bus/mem"
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/internal/wire/shardcmd"
-	"github.com/monolith-go/monolith/services"
+	"github.com/monolith-go/monolith/loadtest/bench/psrole"
 	"github.com/monolith-go/monolith/services/ps"
-)
-
-const (
-	bzid = "bench"
-	job  = "bench"
 )
 
 // trainingShard is the ps role of a job of one shard, which publishes when it is told to. What it
 // publishes is read from the log once, and then trimmed.
 type trainingShard struct {
-	server *ps.Server
-	bus    bus.Bus
+	*psrole.Shard
 	rows   rowwire.Handler
 	clock  chan time.Time
 	now    time.Time
 	next   uint64 // sequence of the log to read from
 	bytes  int    // of the log's messages that were read
 	offset int64  // to learn next
-	dir    string
-	stop   context.CancelFunc
-	done   errgroup.Group
 }
 
 // interval is the time from one publication of the shard to the next.
 const interval = time.Second
 
 // startShard starts the role with an untrained model.
-func startShard(ctx context.Context, spec *model.ModelSpec) (_ *trainingShard, err error) {
-	dir, err := os.MkdirTemp("", "monolith-bench-")
+func startShard(ctx context.Context, spec *model.ModelSpec) (*trainingShard, error) {
+	clock := make(chan time.Time)
+	role, err := psrole.Start(ctx, spec, ps.Config{Clock: clock, DenseEvery: 1, DenseRate: 1 << 40})
 	if err != nil {
 		return nil, err
 	}
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &trainingShard{bus: mem.New(), clock: make(chan time.Time), now: time.Unix(1_700_000_000, 0), next: 1, dir: dir, stop: stop}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.Close())
-		}
-	}()
-	_, err = s.bus.Log().Append(ctx, bus.Draft{Subject: model.Subject(bzid, spec.GetName()), Expect: bus.Any, Event: &model.Event{Body: &model.Event_Declared{Declared: &model.Declared{Spec: spec}}}})
-	if err != nil {
-		return nil, err
-	}
-	cfg := ps.Config{Job: job, Model: spec.GetName(), Dir: dir, Listen: "unix://" + filepath.Join(dir, "rows"), Clock: s.clock, DenseEvery: 1, DenseRate: 1 << 40}
-	if s.server, err = ps.New(cfg, services.Env{BZID: bzid, Bus: s.bus, Log: slog.New(slog.DiscardHandler)}); err != nil {
-		return nil, err
-	}
-	s.done.Go(func() error { return s.server.Run(run) })
-	select {
-	case <-s.server.Ready():
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	s.rows = s.server.Rows()
-	return s, nil
+	return &trainingShard{Shard: role, rows: role.Server.Rows(), clock: clock, now: time.Unix(1_700_000_000, 0), next: 1}, nil
 }
 
 // learn has the shard learn a record's gradients.
 func (s *trainingShard) learn(ctx context.Context, r *rowwire.ApplyRequest) error {
-	r.Job, r.Epoch, r.From, r.To, r.RecordUnix = job, 1, s.offset, s.offset+1, 1
+	r.Job, r.Epoch, r.From, r.To, r.RecordUnix = psrole.Job, 1, s.offset, s.offset+1, 1
 	s.offset++
 	_, err := s.rows.Apply(ctx, r)
 	return err
@@ -98,11 +62,11 @@ func (s *trainingShard) tick(ctx context.Context, follow func(subject string, d 
 		}
 	}
 	took := time.Since(began)
-	last, err := s.bus.Deltas().Last(ctx)
+	last, err := s.Bus.Deltas().Last(ctx)
 	if err != nil || last < s.next {
 		return took, err
 	}
-	err = s.bus.Deltas().Follow(ctx, s.next, last, nil, func(m bus.StoredDelta) error {
+	err = s.Bus.Deltas().Follow(ctx, s.next, last, nil, func(m bus.StoredDelta) error {
 		d := new(delta.Delta)
 		if err := proto.Unmarshal(m.Data, d); err != nil {
 			return err
@@ -116,12 +80,12 @@ func (s *trainingShard) tick(ctx context.Context, follow func(subject string, d 
 		return took, err
 	}
 	s.next = last + 1
-	return took, s.bus.Deltas().(trimmer).Trim(ctx, s.next)
+	return took, s.Bus.Deltas().(trimmer).Trim(ctx, s.next)
 }
 
 // left is how many rows wait to be published.
 func (s *trainingShard) left(ctx context.Context) (uint64, error) {
-	answer, err := s.bus.Commands().Call(ctx, bzid, shardcmd.Command(job, 0, shardcmd.Stats), []byte("{}"))
+	answer, err := s.Bus.Commands().Call(ctx, psrole.BZID, shardcmd.Command(psrole.Job, 0, shardcmd.Stats), []byte("{}"))
 	if err != nil {
 		return 0, err
 	}
@@ -133,9 +97,4 @@ func (s *trainingShard) left(ctx context.Context) (uint64, error) {
 // trimmer is the log in memory, which forgets nothing by itself.
 type trimmer interface {
 	Trim(ctx context.Context, before uint64) error
-}
-
-func (s *trainingShard) Close() error {
-	s.stop()
-	return errors.Join(s.done.Wait(), s.bus.Close(), os.RemoveAll(s.dir))
 }
