@@ -5,18 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/eval"
 	"github.com/monolith-go/monolith/internal/model/inspect"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
-	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/model/specfile"
-	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/loadtest/bench"
-	"github.com/monolith-go/monolith/loadtest/bench/psrole"
 	"github.com/monolith-go/monolith/loadtest/gen"
 	"github.com/monolith-go/monolith/loadtest/learning"
 )
@@ -101,7 +98,7 @@ func (c AUCCase) learn(ctx context.Context, seed uint64, s Setting) (_ outcome, 
 		return outcome{}, err
 	}
 	defer func() { err = errors.Join(err, shard.Close()) }()
-	f, err := newFollower(spec, max(c.Each, c.Batch))
+	f, err := newFollower(spec, c.Each)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -109,8 +106,9 @@ func (c AUCCase) learn(ctx context.Context, seed uint64, s Setting) (_ outcome, 
 	if err != nil {
 		return outcome{}, err
 	}
+	defer t.close()
 	c.Audience.Seed = seed
-	samples, err := audience(spec, c.Audience)
+	records, liked, err := played(c.Audience)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -119,16 +117,16 @@ func (c AUCCase) learn(ctx context.Context, seed uint64, s Setting) (_ outcome, 
 	}
 	var out outcome
 	var scores []float64
-	var labels []bool
-	for at := 0; at < len(samples); at += c.Each {
-		part := samples[at:min(at+c.Each, len(samples))]
-		if at >= len(samples)/2 {
+	half := len(records) / 2
+	for at := 0; at < len(records); at += c.Each {
+		part := records[at:min(at+c.Each, len(records))]
+		if at >= half {
 			got, err := f.score(part)
 			if err != nil {
 				return outcome{}, err
 			}
-			for i := range part {
-				scores, labels = append(scores, float64(got[i])), append(labels, part[i].Labels[0] > 0)
+			for _, x := range got {
+				scores = append(scores, float64(x))
 			}
 		}
 		touched, err := t.learn(ctx, part)
@@ -140,7 +138,7 @@ func (c AUCCase) learn(ctx context.Context, seed uint64, s Setting) (_ outcome, 
 			return outcome{}, err
 		}
 	}
-	out.auc, out.sent = eval.AUC(scores, labels), float64(shard.bytes)
+	out.auc, out.sent = eval.AUC(scores, liked[len(liked)-len(scores):]), float64(shard.bytes)
 	return out, nil
 }
 
@@ -165,111 +163,15 @@ func deepFM(seed uint64, dim int) (*model.ModelSpec, error) {
 	return modelspec.Normalize(spec), nil
 }
 
-// audience is its ratings as samples of the ready model.
-func audience(spec *model.ModelSpec, cfg gen.SimulatorConfig) ([]runtime.Sample, error) {
+// played are an audience's ratings as records of a training topic, in order.
+func played(cfg gen.SimulatorConfig) (records []kafka.Record, liked []bool, err error) {
 	source, err := gen.NewSimulator(cfg)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var out []runtime.Sample
 	for r, ok := source.Next(); ok; r, ok = source.Next() {
-		of := map[string]int64{"userId": r.User, "movieId": r.Movie}
-		s := runtime.Sample{Labels: []float32{0}}
-		for _, f := range spec.GetFeatures() {
-			s.IDs = append(s.IDs, []int64{modelspec.FID(f.GetSlot(), of[f.GetField()])})
-		}
-		if r.Label() {
-			s.Labels[0] = 1
-		}
-		out = append(out, s)
+		records = append(records, kafka.Record{Offset: int64(len(records)), Time: time.Unix(r.Timestamp, 0), Value: r.AppendJSON(nil)})
+		liked = append(liked, r.Label())
 	}
-	return out, nil
-}
-
-// trainer learns samples as the role does: rows and variables of the shard, gradients to it.
-type trainer struct {
-	shard  *trainingShard
-	engine *runtime.Engine
-	batch  *runtime.Batch
-	lane   *runtime.Lane
-	size   int
-}
-
-func newTrainer(spec *model.ModelSpec, s *trainingShard, size int) (*trainer, error) {
-	e, err := runtime.New(spec, 1, size)
-	if err != nil {
-		return nil, err
-	}
-	return &trainer{shard: s, engine: e, batch: e.NewBatch(), lane: &runtime.Lane{}, size: size}, nil
-}
-
-// learn takes samples in, step by step, and returns the bytes of the rows that it touched, each once, as float32.
-func (t *trainer) learn(ctx context.Context, samples []runtime.Sample) (raw int, err error) {
-	type row struct {
-		table string
-		id    int64
-	}
-	touched := map[row]struct{}{}
-	for at := 0; at < len(samples); at += t.size {
-		if err := fill(t.batch, samples[at:min(at+t.size, len(samples))]); err != nil {
-			return 0, err
-		}
-		var w *runtime.Weights
-		var g errgroup.Group
-		g.Go(func() (err error) { w, err = t.weights(ctx); return err })
-		g.Go(func() error { return t.lookup(ctx) })
-		if err := g.Wait(); err != nil {
-			return 0, err
-		}
-		if _, err := t.engine.Train(t.lane, t.batch, w); err != nil {
-			return 0, err
-		}
-		r := &rowwire.ApplyRequest{}
-		for _, b := range t.batch.Blocks(0) {
-			r.Tables = append(r.Tables, rowwire.TableGrads{Table: b.Table, IDs: b.IDs, Grads: b.Grads})
-			for _, id := range b.IDs {
-				if _, twice := touched[row{b.Table, id}]; !twice {
-					touched[row{b.Table, id}] = struct{}{}
-					raw += 4 * b.Dim
-				}
-			}
-		}
-		for i, v := range t.engine.Variables() {
-			r.Dense = append(r.Dense, rowwire.NamedTensor{Name: v.Name, Values: t.batch.Dense[i]})
-		}
-		if err := t.shard.learn(ctx, r); err != nil {
-			return 0, err
-		}
-	}
-	return raw, nil
-}
-
-// weights are the tower as it is on the shard.
-func (t *trainer) weights(ctx context.Context) (*runtime.Weights, error) {
-	r := &rowwire.DenseRequest{Job: psrole.Job}
-	for _, v := range t.engine.Variables() {
-		r.Names = append(r.Names, v.Name)
-	}
-	got, err := t.shard.rows.Dense(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	values := make([][]float32, len(got.Tensors))
-	for i := range got.Tensors {
-		values[i] = got.Tensors[i].Values
-	}
-	return t.engine.Weights(uint64(t.shard.offset), values)
-}
-
-// lookup reads the rows of the batch.
-func (t *trainer) lookup(ctx context.Context) error {
-	for _, b := range t.batch.Blocks(0) {
-		got, err := t.shard.rows.Lookup(ctx, &rowwire.LookupRequest{Model: psrole.Job, Tables: []rowwire.TableIDs{{Table: b.Table, IDs: b.IDs}}})
-		if err != nil {
-			return err
-		}
-		copy(b.Rows, got.Values[0])
-		got.Done()
-	}
-	return nil
+	return records, liked, nil
 }

@@ -5,8 +5,10 @@ import (
 	"math"
 	"strings"
 
+	"github.com/monolith-go/monolith/bus/kafka"
 	"github.com/monolith-go/monolith/events/delta"
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/input"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/kernels/compress"
@@ -18,6 +20,7 @@ import (
 type follower struct {
 	rows   *rows.Shard
 	engine *runtime.Engine
+	input  *input.Decoder
 	batch  *runtime.Batch
 	lane   *runtime.Lane
 	dense  [][]float32
@@ -31,7 +34,7 @@ func newFollower(spec *model.ModelSpec, samples int) (*follower, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &follower{rows: &rows.Shard{Model: psrole.Job, Job: psrole.Job, Shards: 1}, engine: e, batch: e.NewBatch(), lane: &runtime.Lane{}, places: map[string]int{}}
+	f := &follower{rows: &rows.Shard{Model: psrole.Job, Job: psrole.Job, Shards: 1}, engine: e, input: input.New(spec, input.Options{Serving: true}), batch: e.NewBatch(), lane: &runtime.Lane{}, places: map[string]int{}}
 	for _, t := range spec.GetTables() {
 		if err := f.rows.Declare(spec, t.GetName(), int(t.GetDim())); err != nil {
 			return nil, err
@@ -60,9 +63,15 @@ func (f *follower) apply(subject string, d *delta.Delta, seq uint64) error {
 	return nil
 }
 
-// score is the chance of the first task for each sample.
-func (f *follower) score(samples []runtime.Sample) ([]float32, error) {
-	if err := fill(f.batch, samples); err != nil {
+// score is the chance of the first task for each record.
+func (f *follower) score(records []kafka.Record) ([]float32, error) {
+	f.batch.Reset()
+	for _, r := range records {
+		if err := f.input.Into(f.batch, r.Value, input.Position{Offset: r.Offset}); err != nil {
+			return nil, err
+		}
+	}
+	if err := f.batch.Seal(); err != nil {
 		return nil, err
 	}
 	for _, b := range f.batch.Blocks(0) {
@@ -90,15 +99,4 @@ func (f *follower) score(samples []runtime.Sample) ([]float32, error) {
 		}
 	}
 	return f.scores[0], nil
-}
-
-// fill puts samples into a batch and seals it.
-func fill(b *runtime.Batch, samples []runtime.Sample) error {
-	b.Reset()
-	for _, s := range samples {
-		if err := b.Add(s); err != nil {
-			return err
-		}
-	}
-	return b.Seal()
 }
