@@ -10,6 +10,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/runtime"
 )
 
 // movies and wide are a record of the demo, and one of a model of 26 features.
@@ -57,5 +58,35 @@ func BenchmarkDecode(b *testing.B) {
 			return err
 		})
 		measure("proto-unmarshal", wire, func(r []byte) error { return proto.Unmarshal(r, new(tf.Example)) })
+	}
+}
+
+// Into of a step's records, as a trainer takes them.
+func BenchmarkInto(b *testing.B) {
+	spec, json, wire := wide(b)
+	adagrad := &model.Optimizer{Kind: &model.Optimizer_Adagrad{Adagrad: &model.Adagrad{LearningRate: 0.1, InitialAccumulatorValue: 0.1}}}
+	spec.Name, spec.DenseOptimizer = "wide", adagrad
+	spec.Tables = []*model.Table{{Name: "t", Dim: 4, Optimizer: adagrad, Initializer: &model.Initializer{Kind: &model.Initializer_Zeros{Zeros: &model.Zeros{}}}}}
+	spec.Layers = []*model.DenseLayer{{Name: "out", Units: 1, Activation: model.Activation_SIGMOID}}
+	for _, f := range spec.GetFeatures() {
+		f.Table = "t"
+	}
+	e, err := runtime.New(spec, 1, 512)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for format, record := range map[Format][]byte{JSON: json, Example: wire} {
+		d, batch := New(spec, Options{Format: format}), e.NewBatch()
+		b.Run(format.String(), func(b *testing.B) {
+			b.ReportAllocs()
+			for n := 0; b.Loop(); n++ {
+				if n%512 == 0 {
+					batch.Reset()
+				}
+				if err := d.Into(batch, record, Position{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -3,6 +3,7 @@ package input
 import (
 	"slices"
 
+	"github.com/monolith-go/monolith/internal/input/pbfield"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/kernels/layout"
 )
@@ -11,10 +12,11 @@ import (
 // straight into the batch: nothing is noted of them. Where a message is not so, it has done nothing, and the whole
 // reader takes it, which finds the same and knows every refusal.
 type steady struct {
-	format  Format   // without its framing
-	targets []target // by declared field
-	wanted  int      // fields that have one
-	beside  int      // task whose label stands beside the features, in Monolith's formats; -1: none
+	format  Format         // without its framing
+	targets []target       // by declared field
+	heads   []pbfield.Head // likewise
+	wanted  int            // fields that have one
+	beside  int            // task whose label stands beside the features, in Monolith's formats; -1: none
 
 	settled bool // the order of the last message has not changed since it was looked at
 	entries int  // that it had
@@ -47,7 +49,7 @@ func (d *Decoder) readySteady() {
 	if format == JSON || !d.direct || len(d.rules) > 0 || len(d.floats) > 0 || d.time >= 0 {
 		return
 	}
-	s := &steady{format: format, targets: make([]target, len(d.names)), beside: -1, seen: make([]bool, len(d.names)), credit: steadyCredit}
+	s := &steady{format: format, targets: make([]target, len(d.names)), heads: make([]pbfield.Head, len(d.names)), beside: -1, seen: make([]bool, len(d.names)), credit: steadyCredit}
 	for at := range s.targets {
 		s.targets[at] = target{-1, -1}
 	}

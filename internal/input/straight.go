@@ -20,7 +20,7 @@ func (d *Decoder) straightExample(message []byte) bool {
 		return false
 	}
 	for _, at := range d.before() {
-		list, packed, n := pbfield.Named(d.names[at], b)
+		list, packed, n := d.steady.heads[at].Named(d.names[at], b)
 		if n == 0 {
 			return false
 		}
@@ -43,7 +43,7 @@ func (d *Decoder) straightExample(message []byte) bool {
 
 func (d *Decoder) straightMonolith(b []byte) bool {
 	for _, at := range d.before() {
-		list, packed, n := pbfield.Named(d.names[at], b)
+		list, packed, n := d.steady.heads[at].Named(d.names[at], b)
 		if n == 0 || !d.straightFID(at, list, packed) {
 			return false
 		}

@@ -32,6 +32,7 @@ func FuzzNext(f *testing.F) {
 	f.Add(protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), message))
 	f.Add(list)
 	f.Add([]byte{8, 1})
+	var head Head
 	f.Fuzz(func(t *testing.T, b []byte) {
 		num, typ, content, n := Next(b)
 		wantNum, wantTyp, want := protowire.ConsumeField(b)
@@ -44,7 +45,15 @@ func FuzzNext(f *testing.F) {
 				t.Fatalf("% x is no lone list", b)
 			}
 		}
-		if list, packed, taken := Named("ad", b); taken > 0 {
+		list, packed, taken := Named("ad", b)
+		for _, h := range []*Head{{}, &head} { // that remembers nothing, and that remembers whatever was there before
+			for range 2 {
+				if l, p, m := h.Named("ad", b); l != list || m != taken || string(p) != string(packed) {
+					t.Fatalf("% x is list %d, % x, in %d bytes where it was remembered, %d, % x, in %d otherwise", b, l, p, m, list, packed, taken)
+				}
+			}
+		}
+		if taken > 0 {
 			_, _, name, m := Next(content)
 			_, _, feature, _ := Next(content[m:])
 			if same, values, ok := Packed(feature); taken != n || string(name) != "ad" || !ok || same != list || string(values) != string(packed) {
