@@ -128,6 +128,8 @@ func (c *committer) run(ctx context.Context) {
 func (c *committer) round(ctx context.Context, group []*command) (again []*command) {
 	c.callers = len(group)
 	began := time.Now()
+	ctx, cancel := c.b.stream(c.stream).UntilElected(ctx)
+	defer cancel()
 	again = c.send(ctx, group)
 	c.queue.Expect(awaited(len(group), c.callers), time.Since(began))
 	return again

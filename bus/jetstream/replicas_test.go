@@ -9,12 +9,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/bus"
 	"github.com/monolith-go/monolith/bus/jetstream"
+	"github.com/monolith-go/monolith/bus/jetstream/internal/conn"
 	"github.com/monolith-go/monolith/internal/testenv/natstest"
 	"github.com/monolith-go/monolith/internal/testenv/wait"
 )
@@ -77,6 +79,34 @@ func TestAnAckOfLessThanWasSent(t *testing.T) {
 	seqs, err := b.Log().Append(ctx, draft("b", "b1", bus.Any), draft("c", "c1", bus.Any), draft("b", "b2", bus.Any))
 	if err != nil || !slices.Equal(seqs, []uint64{2, 3, 4}) || !altered.Load() {
 		t.Errorf("stored at %v, %v; an ack was altered: %t", seqs, err, altered.Load())
+	}
+}
+
+// What is sent while a cluster elects a leader is never answered: it is sent again once there is one, long before whoever
+// waits for an answer gives up.
+func TestWhatAnElectionSwallowed(t *testing.T) {
+	relay := natstest.NewRelay(t, startServer(t, t.TempDir(), 0).URL())
+	b := connect(t, jetstream.Config{URL: relay.URL()})
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
+	defer cancel()
+	if _, err := b.Log().Append(ctx, draft("a", "begin", bus.Any)); err != nil {
+		t.Fatal(err)
+	}
+	var acks, looks atomic.Int64
+	relay.Alter(func(message []byte) []byte {
+		switch {
+		case bytes.Contains(message, []byte("stream_info_response")) && looks.Add(1) == 1, bytes.Contains(message, []byte(`"stream":`)) && acks.Add(1) == 1:
+			return nil
+		}
+		return message
+	})
+	began := time.Now()
+	seqs, err := b.Log().Append(ctx, draft("a", "a1", bus.Any))
+	if took := time.Since(began); err != nil || !slices.Equal(seqs, []uint64{2}) || took >= conn.RequestTimeout {
+		t.Errorf("stored at %v, %v after %v", seqs, err, took)
+	}
+	if acks.Load() < 2 || looks.Load() < 2 {
+		t.Errorf("%d acks and %d answers of the leader", acks.Load(), looks.Load())
 	}
 }
 
