@@ -74,7 +74,7 @@ soak:
 # hour; MUTANTS draws more or fewer, SEED the same ones again.
 MUTANTS ?= 50
 CORE = bus/... projections/... services/trainer/... services/ps/... services/modelserver/... \
-  internal/input internal/input/itempool internal/input/jsontext internal/input/pbfield internal/wire/rowwire internal/model/checkpoint internal/model/entrydump kernels/table kernels/internal/offheap
+  internal/input internal/input/framing internal/input/itempool internal/input/jsontext internal/input/pbfield internal/wire/rowwire internal/model/checkpoint internal/model/entrydump kernels/table kernels/internal/offheap
 mutants:
 	cd tools && $(GO) build -o ../.bin/mutants ./mutants
 	.bin/mutants -n $(MUTANTS) $(if $(SEED),-seed $(SEED)) $(CORE)

@@ -8,6 +8,7 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow/core/example/example_protos_go_proto"
 
+	"github.com/monolith-go/monolith/internal/input/framing"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
 
@@ -92,7 +93,7 @@ func TestMonolithFormatsAllocateNothing(t *testing.T) {
 	one, two := whole(), whole()
 	for format, record := range map[Format][]byte{
 		MonolithExample: one.example(t, rng), Instance: one.instance(t, rng), ExampleBatch: batchOf(t, rng, []sample{one, two}),
-		Instance.withFraming(kafkaDump): frame(rng, kafkaDump, one.instance(t, rng)),
+		Instance.withFraming(framing.KafkaDump): frame(rng, framing.KafkaDump, one.instance(t, rng)),
 	} {
 		d, b := New(e.Spec(), Options{Format: format}), e.NewBatch()
 		into := func() {

@@ -70,11 +70,11 @@ func (d *Decoder) monolithInto(b *runtime.Batch, record []byte) error {
 	if len(record) == 0 {
 		return errEmpty
 	}
-	if f.framing() == unframed {
+	if !f.Framed() {
 		return d.messageInto(b, record)
 	}
 	for n, rest := 1, record; len(rest) > 0; n++ {
-		message, more, err := unframe(f.framing(), rest)
+		message, more, err := f.framing().Next(rest)
 		if err == nil {
 			rest = more
 			err = d.messageInto(b, message)
@@ -126,7 +126,7 @@ func (d *Decoder) addTo(b *runtime.Batch, err error) error {
 		d.weigh()
 		err = d.add(b)
 	}
-	if f := d.options.Format; err != nil && (f.framing() != unframed || f.message() == ExampleBatch) {
+	if f := d.options.Format; err != nil && (f.Framed() || f.message() == ExampleBatch) {
 		err = fmt.Errorf("sample %d: %w", d.nth, err)
 	}
 	return err

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/input/framing"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/wire/matrixpb"
@@ -249,14 +250,14 @@ func batchOf(t testing.TB, rng *rand.Rand, all []sample) []byte {
 }
 
 // frame puts a message into a stream.
-func frame(rng *rand.Rand, framing int, message []byte) (b []byte) {
+func frame(rng *rand.Rand, kind framing.Kind, message []byte) (b []byte) {
 	le := binary.LittleEndian
-	switch framing {
-	case lagrangeX:
+	switch kind {
+	case framing.LagrangeX:
 		b = le.AppendUint64(b, rng.Uint64())
-	case sortID:
+	case framing.SortID:
 		b = append(le.AppendUint64(b, 3), "abc"...)
-	case kafkaDump:
+	case framing.KafkaDump:
 		if rng.IntN(2) == 0 {
 			b = le.AppendUint64(le.AppendUint64(b, 0), rng.Uint64())
 			b = append(le.AppendUint64(b, 2), "ab"...)
@@ -316,7 +317,7 @@ func TestMonolithFormatsAreReadAsJSONIs(t *testing.T) {
 func drawRecord(t *testing.T, rng *rand.Rand, format Format) (all []sample, record []byte) {
 	t.Helper()
 	n := 1
-	if format.message() == ExampleBatch || format.framing() != unframed {
+	if format.message() == ExampleBatch || format.Framed() {
 		n = 1 + rng.IntN(4)
 	}
 	all = make([]sample, n)
@@ -324,7 +325,7 @@ func drawRecord(t *testing.T, rng *rand.Rand, format Format) (all []sample, reco
 		all[i] = drawSample(rng)
 	}
 	if format.message() == ExampleBatch {
-		if record = batchOf(t, rng, all); format.framing() != unframed {
+		if record = batchOf(t, rng, all); format.Framed() {
 			record = slices.Concat(frame(rng, format.framing(), record), frame(rng, format.framing(), batchOf(t, rng, all[:1])))
 			all = append(all, all[0])
 		}
@@ -334,7 +335,7 @@ func drawRecord(t *testing.T, rng *rand.Rand, format Format) (all []sample, reco
 			if format.message() == Instance {
 				message = all[i].instance(t, rng)
 			}
-			if format.framing() != unframed {
+			if format.Framed() {
 				message = frame(rng, format.framing(), message)
 			}
 			record = append(record, message...)
@@ -393,9 +394,9 @@ func TestMonolithRefusals(t *testing.T) {
 		{"a record cut short", "monolith-example", string(good[:len(good)-1]), "no message of the format monolith-example"},
 		{"JSON", "instance", "{}", "no message of the format instance"},
 		{"a stream cut short", "monolith-example+framed", string(le.AppendUint64(nil, 5)) + "abc", "message 1: it is cut short"},
-		{"a stream cut in its head", "monolith-example+sort-id", string(frame(rng, sortID, good)) + "abc", "message 2: it is cut short"},
+		{"a stream cut in its head", "monolith-example+sort-id", string(frame(rng, framing.SortID, good)) + "abc", "message 2: it is cut short"},
 		{"a sort id beyond the record", "instance+sort-id", string(le.AppendUint64(nil, 1<<63)), "it is cut short"},
-		{"a poisoned size", "instance+framed", string(le.AppendUint64(nil, poisoned)), "0xfefefefe"},
+		{"a poisoned size", "instance+framed", string(le.AppendUint64(nil, 0xfefefefe)), "0xfefefefe"},
 		{"a feature twice", "monolith-example", string(named(&matrixpb.NamedFeature{Name: "ad"}, &matrixpb.NamedFeature{Name: "ad"})), `feature "ad": it stands there twice`},
 		{"a sorted id", "monolith-example", string(named(&matrixpb.NamedFeature{Name: "ad", SortedId: 3})), `feature "ad" has sorted_id 3`},
 		{"a list of lists", "monolith-example", string(named(&matrixpb.NamedFeature{Name: "vec", Feature: &matrixpb.Feature{Type: &matrixpb.Feature_FloatLists{FloatLists: &matrixpb.FloatLists{}}}})), `field "vec" is a list of lists, not a number`},
@@ -441,8 +442,8 @@ func FuzzMonolith(f *testing.F) {
 		f.Add(byte(0), all[0].example(f, rng))
 		f.Add(byte(1), batchOf(f, rng, all))
 		f.Add(byte(2), all[0].instance(f, rng))
-		f.Add(byte(11), frame(rng, framed, batchOf(f, rng, all)))
-		f.Add(byte(8+4), frame(rng, kafkaDump, all[0].example(f, rng)))
+		f.Add(byte(11), frame(rng, framing.Framed, batchOf(f, rng, all)))
+		f.Add(byte(8+4), frame(rng, framing.KafkaDump, all[0].example(f, rng)))
 	}
 	e := monolithEngine(f)
 	b, again := e.NewBatch(), e.NewBatch()
@@ -467,7 +468,7 @@ func FuzzMonolith(f *testing.F) {
 		case Instance:
 			whole = &idlpb.Instance{}
 		}
-		if format.framing() == unframed && err != nil && len(record) > 0 && proto.Unmarshal(record, whole) == nil && strings.Contains(err.Error(), "cut short") {
+		if !format.Framed() && err != nil && len(record) > 0 && proto.Unmarshal(record, whole) == nil && strings.Contains(err.Error(), "cut short") {
 			t.Fatalf("protobuf reads what is refused: %v", err)
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/monolith-go/monolith/events/model"
+	"github.com/monolith-go/monolith/internal/input/framing"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 	"github.com/monolith-go/monolith/internal/model/runtime"
 	"github.com/monolith-go/monolith/internal/model/specfile"
@@ -207,9 +208,9 @@ func TestSampleRulesInAllFormats(t *testing.T) {
 	}
 	var stream []byte
 	for _, s := range all {
-		stream = append(stream, frame(rng, framed, s.example(t, rng))...)
+		stream = append(stream, frame(rng, framing.Framed, s.example(t, rng))...)
 	}
-	if b, _ := weighed(MonolithExample.withFraming(framed), stream, 9); b.Len() != got.Len() || !slices.Equal(b.Labels(1), got.Labels(1)) {
+	if b, _ := weighed(MonolithExample.withFraming(framing.Framed), stream, 9); b.Len() != got.Len() || !slices.Equal(b.Labels(1), got.Labels(1)) {
 		t.Errorf("a stream of examples leaves %d samples, a batch %d", b.Len(), got.Len())
 	}
 	aged := 0
