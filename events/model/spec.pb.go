@@ -1187,6 +1187,7 @@ type SampleRule struct {
 	//	*SampleRule_Drop_
 	//	*SampleRule_Weigh_
 	//	*SampleRule_Negatives_
+	//	*SampleRule_Reweight_
 	Action        isSampleRule_Action `protobuf_oneof:"action"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1279,6 +1280,15 @@ func (x *SampleRule) GetNegatives() *SampleRule_Negatives {
 	return nil
 }
 
+func (x *SampleRule) GetReweight() *SampleRule_Reweight {
+	if x != nil {
+		if x, ok := x.Action.(*SampleRule_Reweight_); ok {
+			return x.Reweight
+		}
+	}
+	return nil
+}
+
 type isSampleRule_Action interface {
 	isSampleRule_Action()
 }
@@ -1299,6 +1309,10 @@ type SampleRule_Negatives_ struct {
 	Negatives *SampleRule_Negatives `protobuf:"bytes,6,opt,name=negatives,proto3,oneof"`
 }
 
+type SampleRule_Reweight_ struct {
+	Reweight *SampleRule_Reweight `protobuf:"bytes,7,opt,name=reweight,proto3,oneof"`
+}
+
 func (*SampleRule_Keep_) isSampleRule_Action() {}
 
 func (*SampleRule_Drop_) isSampleRule_Action() {}
@@ -1306,6 +1320,8 @@ func (*SampleRule_Drop_) isSampleRule_Action() {}
 func (*SampleRule_Weigh_) isSampleRule_Action() {}
 
 func (*SampleRule_Negatives_) isSampleRule_Action() {}
+
+func (*SampleRule_Reweight_) isSampleRule_Action() {}
 
 // Condition holds of a sample if one of its values is among in, within at_least and below, or begins or
 // ends as is said. With none of these it holds if there is a value.
@@ -5718,6 +5734,154 @@ func (x *SampleRule_Negatives) GetWeight() float64 {
 	return 0
 }
 
+// Reweight has a sample come again whenever somebody does more with it, and count as often as the strongest of
+// what was done says. What came before for a weaker action counts as much less: by a lower count, or by one for
+// the opposite of the label that was learnt. A sample without actions counts once, one whose strongest action is
+// no stronger than the one before is dropped.
+type SampleRule_Reweight struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Actions        string                 `protobuf:"bytes,1,opt,name=actions,proto3" json:"actions,omitempty"`                                             // the field of what was done, in whole numbers
+	PreActions     string                 `protobuf:"bytes,2,opt,name=pre_actions,json=preActions,proto3" json:"pre_actions,omitempty"`                     // and of what had been done when the sample came before
+	ActionPriority []int64                `protobuf:"varint,3,rep,packed,name=action_priority,json=actionPriority,proto3" json:"action_priority,omitempty"` // the strongest first
+	Reweight       []*SampleRule_Action   `protobuf:"bytes,4,rep,name=reweight,proto3" json:"reweight,omitempty"`
+	Add            bool                   `protobuf:"varint,5,opt,name=add,proto3" json:"add,omitempty"`    // the weights of a sample's actions are added to 1, not multiplied
+	Label          string                 `protobuf:"bytes,6,opt,name=label,proto3" json:"label,omitempty"` // the task whose label it is; none: the first
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *SampleRule_Reweight) Reset() {
+	*x = SampleRule_Reweight{}
+	mi := &file_events_model_spec_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SampleRule_Reweight) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SampleRule_Reweight) ProtoMessage() {}
+
+func (x *SampleRule_Reweight) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SampleRule_Reweight.ProtoReflect.Descriptor instead.
+func (*SampleRule_Reweight) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{6, 4}
+}
+
+func (x *SampleRule_Reweight) GetActions() string {
+	if x != nil {
+		return x.Actions
+	}
+	return ""
+}
+
+func (x *SampleRule_Reweight) GetPreActions() string {
+	if x != nil {
+		return x.PreActions
+	}
+	return ""
+}
+
+func (x *SampleRule_Reweight) GetActionPriority() []int64 {
+	if x != nil {
+		return x.ActionPriority
+	}
+	return nil
+}
+
+func (x *SampleRule_Reweight) GetReweight() []*SampleRule_Action {
+	if x != nil {
+		return x.Reweight
+	}
+	return nil
+}
+
+func (x *SampleRule_Reweight) GetAdd() bool {
+	if x != nil {
+		return x.Add
+	}
+	return false
+}
+
+func (x *SampleRule_Reweight) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
+type SampleRule_Action struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Action        int64                  `protobuf:"varint,1,opt,name=action,proto3" json:"action,omitempty"`
+	Weight        *uint32                `protobuf:"varint,2,opt,name=weight,proto3,oneof" json:"weight,omitempty"` // samples for one; default 1
+	Label         float64                `protobuf:"fixed64,3,opt,name=label,proto3" json:"label,omitempty"`        // what the label's field says instead; its opposite, with the other sign, is learnt as something else
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SampleRule_Action) Reset() {
+	*x = SampleRule_Action{}
+	mi := &file_events_model_spec_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SampleRule_Action) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SampleRule_Action) ProtoMessage() {}
+
+func (x *SampleRule_Action) ProtoReflect() protoreflect.Message {
+	mi := &file_events_model_spec_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SampleRule_Action.ProtoReflect.Descriptor instead.
+func (*SampleRule_Action) Descriptor() ([]byte, []int) {
+	return file_events_model_spec_proto_rawDescGZIP(), []int{6, 5}
+}
+
+func (x *SampleRule_Action) GetAction() int64 {
+	if x != nil {
+		return x.Action
+	}
+	return 0
+}
+
+func (x *SampleRule_Action) GetWeight() uint32 {
+	if x != nil && x.Weight != nil {
+		return *x.Weight
+	}
+	return 0
+}
+
+func (x *SampleRule_Action) GetLabel() float64 {
+	if x != nil {
+		return x.Label
+	}
+	return 0
+}
+
 var File_events_model_spec_proto protoreflect.FileDescriptor
 
 const file_events_model_spec_proto_rawDesc = "" +
@@ -5818,7 +5982,7 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\x03MSE\x10\x01\x12\x14\n" +
 	"\x10IN_BATCH_SOFTMAX\x10\x02\x12\x10\n" +
 	"\fIN_BATCH_AUC\x10\x03B\t\n" +
-	"\a_weight\"\x98\x06\n" +
+	"\a_weight\"\xa7\t\n" +
 	"\n" +
 	"SampleRule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x129\n" +
@@ -5826,7 +5990,8 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\x04keep\x18\x03 \x01(\v2).monolith.events.model.v1.SampleRule.KeepH\x00R\x04keep\x12?\n" +
 	"\x04drop\x18\x04 \x01(\v2).monolith.events.model.v1.SampleRule.DropH\x00R\x04drop\x12B\n" +
 	"\x05weigh\x18\x05 \x01(\v2*.monolith.events.model.v1.SampleRule.WeighH\x00R\x05weigh\x12N\n" +
-	"\tnegatives\x18\x06 \x01(\v2..monolith.events.model.v1.SampleRule.NegativesH\x00R\tnegatives\x1a\x06\n" +
+	"\tnegatives\x18\x06 \x01(\v2..monolith.events.model.v1.SampleRule.NegativesH\x00R\tnegatives\x12K\n" +
+	"\breweight\x18\a \x01(\v2-.monolith.events.model.v1.SampleRule.ReweightH\x00R\breweight\x1a\x06\n" +
 	"\x04Keep\x1ay\n" +
 	"\x04Drop\x12\x17\n" +
 	"\x04rate\x18\x01 \x01(\x01H\x00R\x04rate\x88\x01\x01\x12O\n" +
@@ -5847,6 +6012,19 @@ const file_events_model_spec_proto_rawDesc = "" +
 	"\b_recordsB\b\n" +
 	"\x06_itemsB\b\n" +
 	"\x06_startB\t\n" +
+	"\a_weight\x1a\xdf\x01\n" +
+	"\bReweight\x12\x18\n" +
+	"\aactions\x18\x01 \x01(\tR\aactions\x12\x1f\n" +
+	"\vpre_actions\x18\x02 \x01(\tR\n" +
+	"preActions\x12'\n" +
+	"\x0faction_priority\x18\x03 \x03(\x03R\x0eactionPriority\x12G\n" +
+	"\breweight\x18\x04 \x03(\v2+.monolith.events.model.v1.SampleRule.ActionR\breweight\x12\x10\n" +
+	"\x03add\x18\x05 \x01(\bR\x03add\x12\x14\n" +
+	"\x05label\x18\x06 \x01(\tR\x05label\x1a^\n" +
+	"\x06Action\x12\x16\n" +
+	"\x06action\x18\x01 \x01(\x03R\x06action\x12\x1b\n" +
+	"\x06weight\x18\x02 \x01(\rH\x00R\x06weight\x88\x01\x01\x12\x14\n" +
+	"\x05label\x18\x03 \x01(\x01R\x05labelB\t\n" +
 	"\a_weight\"\"\n" +
 	"\n" +
 	"Correction\x12\b\n" +
@@ -6229,7 +6407,7 @@ func file_events_model_spec_proto_rawDescGZIP() []byte {
 }
 
 var file_events_model_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_events_model_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
+var file_events_model_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
 var file_events_model_spec_proto_goTypes = []any{
 	(Activation)(0),              // 0: monolith.events.model.v1.Activation
 	(ModelSpec_Reduction)(0),     // 1: monolith.events.model.v1.ModelSpec.Reduction
@@ -6311,6 +6489,8 @@ var file_events_model_spec_proto_goTypes = []any{
 	(*SampleRule_Drop)(nil),      // 77: monolith.events.model.v1.SampleRule.Drop
 	(*SampleRule_Weigh)(nil),     // 78: monolith.events.model.v1.SampleRule.Weigh
 	(*SampleRule_Negatives)(nil), // 79: monolith.events.model.v1.SampleRule.Negatives
+	(*SampleRule_Reweight)(nil),  // 80: monolith.events.model.v1.SampleRule.Reweight
+	(*SampleRule_Action)(nil),    // 81: monolith.events.model.v1.SampleRule.Action
 }
 var file_events_model_spec_proto_depIdxs = []int32{
 	12, // 0: monolith.events.model.v1.ModelSpec.features:type_name -> monolith.events.model.v1.Feature
@@ -6341,80 +6521,82 @@ var file_events_model_spec_proto_depIdxs = []int32{
 	77, // 25: monolith.events.model.v1.SampleRule.drop:type_name -> monolith.events.model.v1.SampleRule.Drop
 	78, // 26: monolith.events.model.v1.SampleRule.weigh:type_name -> monolith.events.model.v1.SampleRule.Weigh
 	79, // 27: monolith.events.model.v1.SampleRule.negatives:type_name -> monolith.events.model.v1.SampleRule.Negatives
-	32, // 28: monolith.events.model.v1.Group.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	24, // 29: monolith.events.model.v1.Group.learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	48, // 30: monolith.events.model.v1.Group.initializer:type_name -> monolith.events.model.v1.Initializer
-	32, // 31: monolith.events.model.v1.Table.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	48, // 32: monolith.events.model.v1.Table.initializer:type_name -> monolith.events.model.v1.Initializer
-	23, // 33: monolith.events.model.v1.Table.segments:type_name -> monolith.events.model.v1.Segment
-	53, // 34: monolith.events.model.v1.Table.compressor:type_name -> monolith.events.model.v1.Compressor
-	24, // 35: monolith.events.model.v1.Table.learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	26, // 36: monolith.events.model.v1.Table.expire:type_name -> monolith.events.model.v1.Expire
-	28, // 37: monolith.events.model.v1.Table.admission:type_name -> monolith.events.model.v1.Admission
-	22, // 38: monolith.events.model.v1.Table.sync:type_name -> monolith.events.model.v1.Sync
-	32, // 39: monolith.events.model.v1.Segment.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	48, // 40: monolith.events.model.v1.Segment.initializer:type_name -> monolith.events.model.v1.Initializer
-	53, // 41: monolith.events.model.v1.Segment.compressor:type_name -> monolith.events.model.v1.Compressor
-	24, // 42: monolith.events.model.v1.Segment.learning_rate:type_name -> monolith.events.model.v1.LearningRate
-	25, // 43: monolith.events.model.v1.LearningRate.polynomial_decay:type_name -> monolith.events.model.v1.PolynomialDecay
-	27, // 44: monolith.events.model.v1.Expire.slots:type_name -> monolith.events.model.v1.SlotDays
-	30, // 45: monolith.events.model.v1.Admission.sliding_counter:type_name -> monolith.events.model.v1.SlidingCounter
-	31, // 46: monolith.events.model.v1.Admission.probabilistic:type_name -> monolith.events.model.v1.Probabilistic
-	29, // 47: monolith.events.model.v1.Admission.slots:type_name -> monolith.events.model.v1.SlotThreshold
-	33, // 48: monolith.events.model.v1.Optimizer.adagrad:type_name -> monolith.events.model.v1.Adagrad
-	34, // 49: monolith.events.model.v1.Optimizer.sgd:type_name -> monolith.events.model.v1.Sgd
-	35, // 50: monolith.events.model.v1.Optimizer.ftrl:type_name -> monolith.events.model.v1.Ftrl
-	36, // 51: monolith.events.model.v1.Optimizer.dynamic_wd_adagrad:type_name -> monolith.events.model.v1.DynamicWdAdagrad
-	37, // 52: monolith.events.model.v1.Optimizer.adadelta:type_name -> monolith.events.model.v1.Adadelta
-	38, // 53: monolith.events.model.v1.Optimizer.adam:type_name -> monolith.events.model.v1.Adam
-	39, // 54: monolith.events.model.v1.Optimizer.amsgrad:type_name -> monolith.events.model.v1.Amsgrad
-	40, // 55: monolith.events.model.v1.Optimizer.momentum:type_name -> monolith.events.model.v1.Momentum
-	41, // 56: monolith.events.model.v1.Optimizer.moving_average:type_name -> monolith.events.model.v1.MovingAverage
-	42, // 57: monolith.events.model.v1.Optimizer.rmsprop:type_name -> monolith.events.model.v1.Rmsprop
-	43, // 58: monolith.events.model.v1.Optimizer.rmspropv2:type_name -> monolith.events.model.v1.RmspropV2
-	44, // 59: monolith.events.model.v1.Optimizer.dc:type_name -> monolith.events.model.v1.Dc
-	45, // 60: monolith.events.model.v1.Optimizer.group_ftrl:type_name -> monolith.events.model.v1.GroupFtrl
-	46, // 61: monolith.events.model.v1.Optimizer.batch_softmax:type_name -> monolith.events.model.v1.BatchSoftmax
-	47, // 62: monolith.events.model.v1.Optimizer.group_adagrad:type_name -> monolith.events.model.v1.GroupAdagrad
-	32, // 63: monolith.events.model.v1.Dc.optimizer:type_name -> monolith.events.model.v1.Optimizer
-	49, // 64: monolith.events.model.v1.Initializer.zeros:type_name -> monolith.events.model.v1.Zeros
-	50, // 65: monolith.events.model.v1.Initializer.random_uniform:type_name -> monolith.events.model.v1.RandomUniform
-	51, // 66: monolith.events.model.v1.Initializer.ones:type_name -> monolith.events.model.v1.Ones
-	52, // 67: monolith.events.model.v1.Initializer.constants:type_name -> monolith.events.model.v1.Constants
-	54, // 68: monolith.events.model.v1.Compressor.fp32:type_name -> monolith.events.model.v1.Fp32
-	55, // 69: monolith.events.model.v1.Compressor.fp16:type_name -> monolith.events.model.v1.Fp16
-	56, // 70: monolith.events.model.v1.Compressor.fixed_r8:type_name -> monolith.events.model.v1.FixedR8
-	57, // 71: monolith.events.model.v1.Compressor.one_bit:type_name -> monolith.events.model.v1.OneBit
-	0,  // 72: monolith.events.model.v1.DenseLayer.activation:type_name -> monolith.events.model.v1.Activation
-	2,  // 73: monolith.events.model.v1.DenseLayer.compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
-	59, // 74: monolith.events.model.v1.DenseLayer.kernel_regularizer:type_name -> monolith.events.model.v1.Regularizer
-	59, // 75: monolith.events.model.v1.DenseLayer.bias_regularizer:type_name -> monolith.events.model.v1.Regularizer
-	59, // 76: monolith.events.model.v1.DenseLayer.activity_regularizer:type_name -> monolith.events.model.v1.Regularizer
-	60, // 77: monolith.events.model.v1.DenseLayer.mlp:type_name -> monolith.events.model.v1.Mlp
-	61, // 78: monolith.events.model.v1.DenseLayer.add:type_name -> monolith.events.model.v1.AddLayer
-	62, // 79: monolith.events.model.v1.DenseLayer.mul:type_name -> monolith.events.model.v1.MulLayer
-	63, // 80: monolith.events.model.v1.DenseLayer.dot:type_name -> monolith.events.model.v1.Dot
-	64, // 81: monolith.events.model.v1.DenseLayer.fm:type_name -> monolith.events.model.v1.Fm
-	65, // 82: monolith.events.model.v1.DenseLayer.ffm:type_name -> monolith.events.model.v1.Ffm
-	66, // 83: monolith.events.model.v1.DenseLayer.cross:type_name -> monolith.events.model.v1.Cross
-	67, // 84: monolith.events.model.v1.DenseLayer.attention:type_name -> monolith.events.model.v1.Attention
-	68, // 85: monolith.events.model.v1.DenseLayer.gru:type_name -> monolith.events.model.v1.Gru
-	69, // 86: monolith.events.model.v1.DenseLayer.augru:type_name -> monolith.events.model.v1.Augru
-	70, // 87: monolith.events.model.v1.DenseLayer.mmoe:type_name -> monolith.events.model.v1.Mmoe
-	71, // 88: monolith.events.model.v1.DenseLayer.ple:type_name -> monolith.events.model.v1.Ple
-	72, // 89: monolith.events.model.v1.DenseLayer.norm:type_name -> monolith.events.model.v1.Norm
-	73, // 90: monolith.events.model.v1.DenseLayer.activate:type_name -> monolith.events.model.v1.Activate
-	74, // 91: monolith.events.model.v1.DenseLayer.pool:type_name -> monolith.events.model.v1.Pool
-	0,  // 92: monolith.events.model.v1.Mlp.activation:type_name -> monolith.events.model.v1.Activation
-	0,  // 93: monolith.events.model.v1.Attention.activation:type_name -> monolith.events.model.v1.Activation
-	9,  // 94: monolith.events.model.v1.Norm.type:type_name -> monolith.events.model.v1.Norm.Type
-	10, // 95: monolith.events.model.v1.Pool.type:type_name -> monolith.events.model.v1.Pool.Type
-	8,  // 96: monolith.events.model.v1.SampleRule.Drop.correction:type_name -> monolith.events.model.v1.SampleRule.Correction
-	97, // [97:97] is the sub-list for method output_type
-	97, // [97:97] is the sub-list for method input_type
-	97, // [97:97] is the sub-list for extension type_name
-	97, // [97:97] is the sub-list for extension extendee
-	0,  // [0:97] is the sub-list for field type_name
+	80, // 28: monolith.events.model.v1.SampleRule.reweight:type_name -> monolith.events.model.v1.SampleRule.Reweight
+	32, // 29: monolith.events.model.v1.Group.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	24, // 30: monolith.events.model.v1.Group.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	48, // 31: monolith.events.model.v1.Group.initializer:type_name -> monolith.events.model.v1.Initializer
+	32, // 32: monolith.events.model.v1.Table.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	48, // 33: monolith.events.model.v1.Table.initializer:type_name -> monolith.events.model.v1.Initializer
+	23, // 34: monolith.events.model.v1.Table.segments:type_name -> monolith.events.model.v1.Segment
+	53, // 35: monolith.events.model.v1.Table.compressor:type_name -> monolith.events.model.v1.Compressor
+	24, // 36: monolith.events.model.v1.Table.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	26, // 37: monolith.events.model.v1.Table.expire:type_name -> monolith.events.model.v1.Expire
+	28, // 38: monolith.events.model.v1.Table.admission:type_name -> monolith.events.model.v1.Admission
+	22, // 39: monolith.events.model.v1.Table.sync:type_name -> monolith.events.model.v1.Sync
+	32, // 40: monolith.events.model.v1.Segment.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	48, // 41: monolith.events.model.v1.Segment.initializer:type_name -> monolith.events.model.v1.Initializer
+	53, // 42: monolith.events.model.v1.Segment.compressor:type_name -> monolith.events.model.v1.Compressor
+	24, // 43: monolith.events.model.v1.Segment.learning_rate:type_name -> monolith.events.model.v1.LearningRate
+	25, // 44: monolith.events.model.v1.LearningRate.polynomial_decay:type_name -> monolith.events.model.v1.PolynomialDecay
+	27, // 45: monolith.events.model.v1.Expire.slots:type_name -> monolith.events.model.v1.SlotDays
+	30, // 46: monolith.events.model.v1.Admission.sliding_counter:type_name -> monolith.events.model.v1.SlidingCounter
+	31, // 47: monolith.events.model.v1.Admission.probabilistic:type_name -> monolith.events.model.v1.Probabilistic
+	29, // 48: monolith.events.model.v1.Admission.slots:type_name -> monolith.events.model.v1.SlotThreshold
+	33, // 49: monolith.events.model.v1.Optimizer.adagrad:type_name -> monolith.events.model.v1.Adagrad
+	34, // 50: monolith.events.model.v1.Optimizer.sgd:type_name -> monolith.events.model.v1.Sgd
+	35, // 51: monolith.events.model.v1.Optimizer.ftrl:type_name -> monolith.events.model.v1.Ftrl
+	36, // 52: monolith.events.model.v1.Optimizer.dynamic_wd_adagrad:type_name -> monolith.events.model.v1.DynamicWdAdagrad
+	37, // 53: monolith.events.model.v1.Optimizer.adadelta:type_name -> monolith.events.model.v1.Adadelta
+	38, // 54: monolith.events.model.v1.Optimizer.adam:type_name -> monolith.events.model.v1.Adam
+	39, // 55: monolith.events.model.v1.Optimizer.amsgrad:type_name -> monolith.events.model.v1.Amsgrad
+	40, // 56: monolith.events.model.v1.Optimizer.momentum:type_name -> monolith.events.model.v1.Momentum
+	41, // 57: monolith.events.model.v1.Optimizer.moving_average:type_name -> monolith.events.model.v1.MovingAverage
+	42, // 58: monolith.events.model.v1.Optimizer.rmsprop:type_name -> monolith.events.model.v1.Rmsprop
+	43, // 59: monolith.events.model.v1.Optimizer.rmspropv2:type_name -> monolith.events.model.v1.RmspropV2
+	44, // 60: monolith.events.model.v1.Optimizer.dc:type_name -> monolith.events.model.v1.Dc
+	45, // 61: monolith.events.model.v1.Optimizer.group_ftrl:type_name -> monolith.events.model.v1.GroupFtrl
+	46, // 62: monolith.events.model.v1.Optimizer.batch_softmax:type_name -> monolith.events.model.v1.BatchSoftmax
+	47, // 63: monolith.events.model.v1.Optimizer.group_adagrad:type_name -> monolith.events.model.v1.GroupAdagrad
+	32, // 64: monolith.events.model.v1.Dc.optimizer:type_name -> monolith.events.model.v1.Optimizer
+	49, // 65: monolith.events.model.v1.Initializer.zeros:type_name -> monolith.events.model.v1.Zeros
+	50, // 66: monolith.events.model.v1.Initializer.random_uniform:type_name -> monolith.events.model.v1.RandomUniform
+	51, // 67: monolith.events.model.v1.Initializer.ones:type_name -> monolith.events.model.v1.Ones
+	52, // 68: monolith.events.model.v1.Initializer.constants:type_name -> monolith.events.model.v1.Constants
+	54, // 69: monolith.events.model.v1.Compressor.fp32:type_name -> monolith.events.model.v1.Fp32
+	55, // 70: monolith.events.model.v1.Compressor.fp16:type_name -> monolith.events.model.v1.Fp16
+	56, // 71: monolith.events.model.v1.Compressor.fixed_r8:type_name -> monolith.events.model.v1.FixedR8
+	57, // 72: monolith.events.model.v1.Compressor.one_bit:type_name -> monolith.events.model.v1.OneBit
+	0,  // 73: monolith.events.model.v1.DenseLayer.activation:type_name -> monolith.events.model.v1.Activation
+	2,  // 74: monolith.events.model.v1.DenseLayer.compute:type_name -> monolith.events.model.v1.ModelSpec.Compute
+	59, // 75: monolith.events.model.v1.DenseLayer.kernel_regularizer:type_name -> monolith.events.model.v1.Regularizer
+	59, // 76: monolith.events.model.v1.DenseLayer.bias_regularizer:type_name -> monolith.events.model.v1.Regularizer
+	59, // 77: monolith.events.model.v1.DenseLayer.activity_regularizer:type_name -> monolith.events.model.v1.Regularizer
+	60, // 78: monolith.events.model.v1.DenseLayer.mlp:type_name -> monolith.events.model.v1.Mlp
+	61, // 79: monolith.events.model.v1.DenseLayer.add:type_name -> monolith.events.model.v1.AddLayer
+	62, // 80: monolith.events.model.v1.DenseLayer.mul:type_name -> monolith.events.model.v1.MulLayer
+	63, // 81: monolith.events.model.v1.DenseLayer.dot:type_name -> monolith.events.model.v1.Dot
+	64, // 82: monolith.events.model.v1.DenseLayer.fm:type_name -> monolith.events.model.v1.Fm
+	65, // 83: monolith.events.model.v1.DenseLayer.ffm:type_name -> monolith.events.model.v1.Ffm
+	66, // 84: monolith.events.model.v1.DenseLayer.cross:type_name -> monolith.events.model.v1.Cross
+	67, // 85: monolith.events.model.v1.DenseLayer.attention:type_name -> monolith.events.model.v1.Attention
+	68, // 86: monolith.events.model.v1.DenseLayer.gru:type_name -> monolith.events.model.v1.Gru
+	69, // 87: monolith.events.model.v1.DenseLayer.augru:type_name -> monolith.events.model.v1.Augru
+	70, // 88: monolith.events.model.v1.DenseLayer.mmoe:type_name -> monolith.events.model.v1.Mmoe
+	71, // 89: monolith.events.model.v1.DenseLayer.ple:type_name -> monolith.events.model.v1.Ple
+	72, // 90: monolith.events.model.v1.DenseLayer.norm:type_name -> monolith.events.model.v1.Norm
+	73, // 91: monolith.events.model.v1.DenseLayer.activate:type_name -> monolith.events.model.v1.Activate
+	74, // 92: monolith.events.model.v1.DenseLayer.pool:type_name -> monolith.events.model.v1.Pool
+	0,  // 93: monolith.events.model.v1.Mlp.activation:type_name -> monolith.events.model.v1.Activation
+	0,  // 94: monolith.events.model.v1.Attention.activation:type_name -> monolith.events.model.v1.Activation
+	9,  // 95: monolith.events.model.v1.Norm.type:type_name -> monolith.events.model.v1.Norm.Type
+	10, // 96: monolith.events.model.v1.Pool.type:type_name -> monolith.events.model.v1.Pool.Type
+	8,  // 97: monolith.events.model.v1.SampleRule.Drop.correction:type_name -> monolith.events.model.v1.SampleRule.Correction
+	81, // 98: monolith.events.model.v1.SampleRule.Reweight.reweight:type_name -> monolith.events.model.v1.SampleRule.Action
+	99, // [99:99] is the sub-list for method output_type
+	99, // [99:99] is the sub-list for method input_type
+	99, // [99:99] is the sub-list for extension type_name
+	99, // [99:99] is the sub-list for extension extendee
+	0,  // [0:99] is the sub-list for field type_name
 }
 
 func init() { file_events_model_spec_proto_init() }
@@ -6428,6 +6610,7 @@ func file_events_model_spec_proto_init() {
 		(*SampleRule_Drop_)(nil),
 		(*SampleRule_Weigh_)(nil),
 		(*SampleRule_Negatives_)(nil),
+		(*SampleRule_Reweight_)(nil),
 	}
 	file_events_model_spec_proto_msgTypes[7].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[11].OneofWrappers = []any{}
@@ -6505,13 +6688,14 @@ func file_events_model_spec_proto_init() {
 	file_events_model_spec_proto_msgTypes[56].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[66].OneofWrappers = []any{}
 	file_events_model_spec_proto_msgTypes[68].OneofWrappers = []any{}
+	file_events_model_spec_proto_msgTypes[70].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_events_model_spec_proto_rawDesc), len(file_events_model_spec_proto_rawDesc)),
 			NumEnums:      11,
-			NumMessages:   69,
+			NumMessages:   71,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

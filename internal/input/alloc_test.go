@@ -55,11 +55,12 @@ func allocatesNothing(t *testing.T, d *Decoder, records [][]byte) {
 // Nor does it by the spec's rules.
 func TestSampleRulesAllocateNothing(t *testing.T) {
 	e := ruled(t, modelspec.MovieRanking(), `{"where":[{"field":"c","in":["a","b","7"],"not":true}],"keep":{}}`, `{"where":[{"field":"d","atLeast":0.5}],"drop":{}}`,
-		`{"where":[{"label":"score","below":0.5}],"drop":{"rate":0.5,"correction":"WEIGHT"}}`)
+		`{"where":[{"label":"score","below":0.5}],"drop":{"rate":0.5,"correction":"WEIGHT"}}`,
+		`{"reweight":{"actions":"f","preActions":"e","actionPriority":[2,1],"reweight":[{"action":1,"weight":2,"label":4},{"action":2,"weight":3,"label":-4}]}}`)
 	d, b, offset := New(e.Spec(), Options{}), e.NewBatch(), int64(0)
 	records := [][]byte{
 		[]byte(`{"userId":1,"movieId":2,"rating":3,"c":"\u0041","d":[0.1,"0.2"]}`),
-		[]byte(`{"userId":1,"movieId":2,"rating":3,"c":8}`), []byte(`{"userId":1,"movieId":2,"rating":3,"c":7}`),
+		[]byte(`{"userId":1,"movieId":2,"rating":3,"c":8}`), []byte(`{"userId":1,"movieId":2,"rating":3,"c":8,"f":[1,2],"e":["1"]}`), []byte(`{"userId":1,"movieId":2,"rating":3,"c":7}`),
 	}
 	into := func() {
 		b.Reset()

@@ -110,6 +110,8 @@ type column struct {
 type task struct {
 	label, weight, mask int
 	of                  *model.Label
+	told                bool // by a rule, what the sample's label is
+	says                float32
 }
 
 // New returns a decoder of records for a model whose spec is valid.
@@ -130,7 +132,7 @@ func New(spec *model.ModelSpec, o Options) *Decoder {
 		tasks = []*model.Task{{}}
 	}
 	for _, t := range tasks {
-		made := task{-1, -1, -1, cmp.Or(t.GetLabel(), spec.GetLabel())}
+		made := task{label: -1, weight: -1, mask: -1, of: cmp.Or(t.GetLabel(), spec.GetLabel())}
 		if !o.Serving {
 			for at, field := range map[*int]string{&made.label: made.of.GetField(), &made.weight: t.GetWeightField(), &made.mask: t.GetMaskField()} {
 				if field != "" {

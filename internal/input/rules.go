@@ -26,6 +26,7 @@ type rule struct {
 	key    uint64  // of its draws
 
 	negatives *negatives // nil: it makes none
+	reweight  *reweight  // nil: it asks for no actions
 }
 
 // condition is one of a rule's, about a declared field or, where that is -1, a task's label.
@@ -59,6 +60,8 @@ func (d *Decoder) ready(tasks []*model.Task) {
 			made.factor = a.Weigh.GetWeight()
 		case *model.SampleRule_Negatives_:
 			made.negatives = d.negativesOf(a.Negatives)
+		case *model.SampleRule_Reweight_:
+			made.reweight = d.reweightOf(a.Reweight, tasks)
 		}
 		for _, w := range r.GetWhere() {
 			made.where = append(made.where, d.condition(w, tasks))
@@ -125,18 +128,27 @@ const exact = 1 << 53
 // sifts says whether the sample that was found is learnt, and sets how much it counts.
 func (d *Decoder) sifts() (bool, error) {
 	d.factor = 1
+	for i := range d.tasks {
+		d.tasks[i].told = false
+	}
 	for i := range d.rules {
 		r := &d.rules[i]
 		meets, err := d.meets(r)
 		if err != nil {
 			return false, err
 		}
-		if r.keep && !meets || meets && d.drops(r) {
+		factor := r.factor
+		if meets && r.reweight != nil {
+			if factor, err = d.reweighs(r.reweight); err != nil {
+				return false, err
+			}
+		}
+		if r.keep && !meets || meets && (factor == 0 || d.drops(r)) {
 			d.dropped[i]++
 			return false, nil
 		}
 		if meets {
-			d.factor *= r.factor
+			d.factor *= factor
 		}
 		if meets && r.negatives != nil && d.pool != nil {
 			d.drawing = append(d.drawing, i)

@@ -212,6 +212,9 @@ func (d *Decoder) task(i int) error {
 			return err
 		}
 	}
+	if t.told {
+		label = t.says
+	}
 	d.sample.Labels[i] = label
 	return nil
 }

@@ -25,6 +25,11 @@ func (c *complaints) sampleRules(spec *model.ModelSpec) {
 				c.add("%s, condition %d, reads a field of %d bytes: %d are allowed", what, k+1, n, MaxName)
 			}
 		}
+		for _, field := range []string{r.GetReweight().GetActions(), r.GetReweight().GetPreActions()} {
+			if n := len(field); n > MaxName {
+				c.add("%s reads a field of %d bytes: %d are allowed", what, n, MaxName)
+			}
+		}
 		for _, wrong := range samplerule.Check(what, r, spec, Tasks(spec)) {
 			c.add("%s", wrong)
 		}

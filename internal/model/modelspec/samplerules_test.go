@@ -8,6 +8,7 @@ import (
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
+	"github.com/monolith-go/monolith/internal/model/samplerule"
 )
 
 func sampleRule(t *testing.T, text string) *model.SampleRule {
@@ -44,6 +45,20 @@ func TestSampleRules(t *testing.T) {
 		{`{"negatives":{"count":1,"item":["film"]}}`, `negatives of "film", which is no feature or float`},
 		{`{"negatives":{"count":1,"item":["movie","movie"]}}`, `negatives of "movie" twice`},
 		{`{"negatives":{"count":1,"item":["movie","user"]}}`, "keep nothing of their sample"},
+		{`{"reweight":{"actions":"a","preActions":"b","actionPriority":[1],"reweight":[{"action":1,"weight":3,"label":5}]}}`, ""},
+		{`{"reweight":{"actions":"a","preActions":"b","label":"score","reweight":[{"action":1,"label":-4}]}}`, ""},
+		{`{"reweight":{"actions":"a","reweight":[{"action":1,"label":5}]}}`, "without actions or pre_actions"},
+		{`{"reweight":{"preActions":"a","reweight":[{"action":1,"label":5}]}}`, "without actions or pre_actions"},
+		{`{"reweight":{"actions":"a","preActions":"b"}}`, "reweighs no action"},
+		{`{"reweight":{"actions":"a","preActions":"b","actionPriority":[1,1],"reweight":[{"action":1,"label":5}]}}`, "the action 1 twice in action_priority"},
+		{`{"reweight":{"actions":"a","preActions":"b","reweight":[{"action":1,"label":5},{"action":1,"label":5}]}}`, "reweighs the action 1 twice"},
+		{`{"reweight":{"actions":"a","preActions":"b","label":"like","reweight":[{"action":1,"label":5}]}}`, `the label of "like", which is no task`},
+		{`{"reweight":{"actions":"a","preActions":"b","reweight":[{"action":1,"label":1}]}}`, "the label 1, and -1, which takes it back, is learnt as the same"},
+		{`{"reweight":{"actions":"a","preActions":"b","reweight":[{"action":1}]}}`, "the label 0, which has no opposite"},
+		{`{"reweight":{"actions":"a","preActions":"b","reweight":[{"action":1,"label":"Infinity"}]}}`, "the label +Inf, which has no opposite"},
+		{`{"reweight":{"actions":"a","preActions":"b","reweight":[{"action":1,"label":"NaN"}]}}`, "the label NaN, which has no opposite"},
+		{`{"reweight":{"actions":"a","preActions":"b","actionPriority":[` + strings.Repeat("1,", samplerule.MaxActions) + `1]}}`, "4097 actions: 4096 are allowed"},
+		{`{"reweight":{"actions":"` + strings.Repeat("x", modelspec.MaxName+1) + `","preActions":"b","reweight":[{"action":1,"label":5}]}}`, "a field of 129 bytes"},
 		{`{}`, `sample rule "rule 1" does nothing`},
 		{`{"keep":{}}`, "keeps every sample"},
 		{`{"drop":{}}`, "drops every sample"},
@@ -88,7 +103,7 @@ func TestSampleRules(t *testing.T) {
 // losses that compare samples do not have.
 func TestSampleRulesThatWeigh(t *testing.T) {
 	plain := modelspec.MovieRanking()
-	for text, weighted := range map[string]bool{`{"drop":{"rate":0.5}}`: false, `{"drop":{"rate":0.5,"correction":"WEIGHT"}}`: true, `{"weigh":{"weight":2}}`: true, `{"negatives":{"count":1,"item":["movie"]}}`: false, `{"negatives":{"count":1,"item":["movie"],"weight":0.5}}`: true} {
+	for text, weighted := range map[string]bool{`{"drop":{"rate":0.5}}`: false, `{"drop":{"rate":0.5,"correction":"WEIGHT"}}`: true, `{"weigh":{"weight":2}}`: true, `{"reweight":{"actions":"a","preActions":"b","reweight":[{"action":1,"label":5}]}}`: true, `{"negatives":{"count":1,"item":["movie"]}}`: false, `{"negatives":{"count":1,"item":["movie"],"weight":0.5}}`: true} {
 		spec := modelspec.MovieRanking()
 		spec.SampleRules = append(spec.SampleRules, sampleRule(t, text))
 		spec = modelspec.Normalize(spec)

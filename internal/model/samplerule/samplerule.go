@@ -26,7 +26,7 @@ func Reweighted(spec *model.ModelSpec) bool {
 
 // Reweighs says so of one rule.
 func Reweighs(r *model.SampleRule) bool {
-	return r.GetWeigh() != nil || r.GetNegatives() != nil && NegativesOf(r.GetNegatives()).Weight != 1 || r.GetDrop().GetCorrection() == model.SampleRule_WEIGHT
+	return r.GetWeigh() != nil || r.GetReweight() != nil || r.GetNegatives() != nil && NegativesOf(r.GetNegatives()).Weight != 1 || r.GetDrop().GetCorrection() == model.SampleRule_WEIGHT
 }
 
 // DropRate is the share of its samples that a rule drops: all where it says none.
@@ -68,9 +68,6 @@ func Check(what string, r *model.SampleRule, spec *model.ModelSpec, tasks []*mod
 	}
 	c.what = what
 	c.action(r)
-	if n := r.GetNegatives(); n != nil {
-		c.negatives(n)
-	}
 	if Reweighs(r) && inBatch != "" {
 		c.add("changes what samples count, and task %q compares the samples of a batch with one another, whatever they count: keep or drop samples alone", inBatch)
 	}
@@ -106,8 +103,11 @@ func (c *complaints) action(r *model.SampleRule) {
 			c.add("has the weight %g: give a finite number above 0", w)
 		}
 	case *model.SampleRule_Negatives_:
+		c.negatives(a.Negatives)
+	case *model.SampleRule_Reweight_:
+		c.reweight(a.Reweight)
 	default:
-		c.add("does nothing: give it keep, drop, weigh or negatives")
+		c.add("does nothing: give it keep, drop, weigh, negatives or reweight")
 	}
 }
 
