@@ -118,6 +118,7 @@ func NewAgent(cfg AgentConfig, env services.Env) (*Agent, error) {
 	if cfg.Getenv == nil {
 		cfg.Getenv = os.Getenv
 	}
+	cfg.Getenv = agentconf.InMLService(cfg.Getenv)
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/internal/compat/agentconf"
 	"github.com/monolith-go/monolith/internal/mtls"
 )
 
@@ -171,6 +172,7 @@ func (c Config) withDefaults() Config {
 	if c.Getenv == nil {
 		c.Getenv = os.Getenv
 	}
+	c.Getenv = agentconf.InMLService(c.Getenv)
 	for field, names := range map[*string][]string{
 		&c.Cluster: {"TCE_LOGICAL_CLUSTER", "TCE_CLUSTER", "TCE_PHYSICAL_CLUSTER"}, &c.IDC: {"TCE_INTERNAL_IDC"}, &c.PSM: {"TCE_PSM"},
 		&c.Container: {"MY_POD_NAME"}, &c.HostIP: {"MY_HOST_IP", "MY_POD_IP"}, &c.HostIPv6: {"MY_HOST_IPV6"},

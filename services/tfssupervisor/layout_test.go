@@ -247,6 +247,10 @@ func TestEnvironment(t *testing.T) {
 	if c := parse("--container", "other", "--shard", "1"); c.Container != "other" || c.Cluster != "logical" || c.Shard != 1 || c.Replica != -1 {
 		t.Errorf("flags and the first name win, what is no number says nothing: %+v", c)
 	}
+	env = map[string]string{"MLP_SHARD_ID": "2", "MLP_SHARD_NUM": "3", "MLP_POD_NAME": "movies-ps-2-x", "MLP_HOST_IP": "10.0.0.1", "MLP_IDC": "Here"}
+	if c := parse(); c.Container != "movies-ps-2-x" || c.Shard != 1 || c.ShardNum != 3 || c.HostIP != "10.0.0.1" || c.IDC != "here" {
+		t.Errorf("a pod of an MLService: %+v", c)
+	}
 }
 
 // What the registry can take is told as the original's agents meant it.
