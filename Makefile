@@ -3,7 +3,7 @@
 PROTOS := $(shell find events internal -name '*.proto' -not -path './.oracles/*' | LC_ALL=C sort)
 GO ?= go
 
-.PHONY: build test vet generate generated-is-current oracles soak mutants amx-emulator peers bench image manifests
+.PHONY: build test vet generate generated-is-current oracles soak mutants amx-emulator peers bench image manifests kube
 
 build:
 	$(GO) build -o monolith ./cmd/monolith
@@ -91,6 +91,10 @@ image:
 # Renders the Helm chart into deploy/k8s, after a change to it.
 manifests:
 	cd deploy && $(GO) run .
+
+# Kubernetes' control plane and kubectl, which tests of deploy/ apply everything to; ten minutes of a processor.
+kube:
+	internal/testenv/oracle/kube/install.sh
 
 # The peers that benchmarks are measured beside, some 5 GB.
 peers:

@@ -1,6 +1,6 @@
 // Package oracle gives tests the real counterparts: Apache Kafka, Apache Hadoop's HDFS, Apache ZooKeeper with
 // its command line and Curator, HashiCorp Consul, nats-server, the nats CLI, and Python with kazoo and TensorFlow.
-// `make oracles` installs them. A missing one skips the test, and says so; with CI=true
+// `make oracles` installs them, and `make kube` Kubernetes' control plane. A missing one skips the test, and says so; with CI=true
 // it fails, so that a green run means that all of them have answered.
 package oracle
 

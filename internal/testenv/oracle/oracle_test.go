@@ -23,6 +23,11 @@ func TestServersStart(t *testing.T) {
 			t.Fatalf("nats stream ls: %v\n%s", err, out)
 		}
 	})
+	t.Run("kubernetes", func(t *testing.T) {
+		if out := oracle.StartKubernetes(t).MustKubectl(t, "", "version"); !strings.Contains(out, "Server Version: v1.34") {
+			t.Fatalf("kubectl version answered\n%s", out)
+		}
+	})
 	t.Run("curator", func(t *testing.T) {
 		zk := oracle.ZooKeeper(t, "-Dzookeeper.extendedTypesEnabled=true")
 		if out := oracle.CuratorRecipes(t, zk.Addr); !strings.HasSuffix(out, "transaction ok\n") {
