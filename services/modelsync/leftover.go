@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/monolith-go/monolith/internal/durable"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/internal/role"
@@ -89,17 +89,19 @@ func (s *Server) deleteLeft(ctx context.Context, told map[string]bool) {
 	var found []string
 	for _, dir := range slices.Sorted(maps.Keys(all.checkpoints)) {
 		for _, name := range s.namesIn(dir) {
-			for _, prefix := range []string{"model.ckpt-", "ckpt.info-"} {
-				if id, ok := numberOf(name, prefix); ok && all.checkpoints[dir].deleted(id) {
-					found = append(found, filepath.Join(dir, name))
-				}
+			id, ok := checkpoint.ID(name)
+			if !ok {
+				id, ok = checkpoint.InfoID(name)
+			}
+			if ok && all.checkpoints[dir].deleted(id) {
+				found = append(found, filepath.Join(dir, name))
 			}
 		}
 	}
 	for _, dir := range slices.Sorted(maps.Keys(all.exports)) {
 		for _, sub := range s.namesIn(dir) {
 			for _, name := range s.namesIn(filepath.Join(dir, sub)) {
-				if version, ok := numberOf(name, ""); ok && all.exports[dir].deleted(version) {
+				if version, ok := numberOf(name); ok && all.exports[dir].deleted(version) {
 					found = append(found, filepath.Join(dir, sub, name))
 				}
 			}
@@ -119,11 +121,10 @@ func (s *Server) deleteLeft(ctx context.Context, told map[string]bool) {
 	}
 }
 
-// numberOf is the number behind prefix in a name that is written as the product does.
-func numberOf(name, prefix string) (int64, bool) {
-	digits, ok := strings.CutPrefix(name, prefix)
-	n, err := strconv.ParseInt(digits, 10, 64)
-	return n, ok && err == nil && n > 0 && strconv.FormatInt(n, 10) == digits
+// numberOf is the version that is called so, as the product writes it.
+func numberOf(name string) (int64, bool) {
+	n, err := strconv.ParseInt(name, 10, 64)
+	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == name
 }
 
 // namesIn lists a folder below one that is handed out; none where there is no such folder.

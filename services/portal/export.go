@@ -116,8 +116,7 @@ func elsewhere(l lineage.State, dir, ckpt string) (out export, ok bool) {
 		}
 	}
 	if ckpt != "" { // a job's export has the number of its checkpoint
-		digits, _ := strings.CutPrefix(ckpt, "model.ckpt-")
-		version, err := strconv.ParseInt(digits, 10, 64)
+		version, err := checkpoint.Parse(ckpt)
 		if out.ckptVersion = version; err != nil || exports[version] == nil {
 			out.ckptProblem = fmt.Sprintf("no export of %s in %s is known, which is not on this host: ask for a version, one of %s", ckpt, dir, some(out.versions))
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/services/ps/machine"
@@ -164,7 +165,7 @@ func (c *Config) Validate() error {
 
 // checkpointPath is where the shard's part of a checkpoint lies, below Dir.
 func (c *Config) checkpointPath(id int64) string {
-	return filepath.Join(fmt.Sprintf("model.ckpt-%d", id), fmt.Sprintf("ps_%d", c.Shard))
+	return filepath.FromSlash(checkpoint.Part(id, c.Shard))
 }
 
 // exportPath is where the shard's part of an export lies, below Dir.

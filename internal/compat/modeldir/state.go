@@ -25,6 +25,7 @@ import (
 
 	"github.com/monolith-go/monolith/internal/compat/modelinfo"
 	"github.com/monolith-go/monolith/internal/durable"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/model/tensorbundle"
 	"github.com/monolith-go/monolith/internal/vfs"
 )
@@ -34,16 +35,13 @@ var StateFiles = []string{tablesName, stateName}
 
 // Files are the files and folders of one checkpoint, in the order in which they are written.
 func Files(step uint64) []string {
-	number := strconv.FormatUint(step, 10)
-	name := prefixName + number
-	return []string{name + assetsName, tensorbundle.DataName(name, 0, 1), tensorbundle.IndexName(name), infoName + number}
+	name := checkpoint.Name(step)
+	return []string{name + assetsName, tensorbundle.DataName(name, 0, 1), tensorbundle.IndexName(name), checkpoint.InfoName(step)}
 }
 
 const (
 	stateName  = "checkpoint"
 	tablesName = "monolith_checkpoint"
-	infoName   = "ckpt.info-"
-	prefixName = "model.ckpt-"
 	assetsName = ".assets"
 
 	maxText = 16 << 20
@@ -80,10 +78,7 @@ func writeText(path string, m proto.Message) error {
 	return nil
 }
 
-// InfoName is the file of rows by slot, beside the checkpoint of that step.
-func InfoName(step uint64) string { return infoName + strconv.FormatUint(step, 10) }
-
-// WriteInfo writes it.
+// WriteInfo writes the file of rows by slot beside a checkpoint.
 func WriteInfo(path string, rows map[int32]int64) error {
 	return writeText(path, &CkptInfo{SlotCounts: rows})
 }
@@ -132,10 +127,10 @@ func find(ctx context.Context, dir, name string) (*found, error) {
 			return nil, fmt.Errorf("%s names no model_checkpoint_path: name a checkpoint with --ckpt", vfs.Join(dir, stateName))
 		}
 	} else if step, err := strconv.ParseUint(name, 10, 63); err == nil {
-		name = prefixName + strconv.FormatUint(step, 10)
+		name = checkpoint.Name(step)
 	}
 	if name == "" {
-		lone, err := vfs.Glob(vfs.Join(escaped(dir), prefixName+"*"+assetsName))
+		lone, err := vfs.Glob(vfs.Join(escaped(dir), checkpoint.Pattern+assetsName))
 		if err != nil {
 			return nil, err
 		}

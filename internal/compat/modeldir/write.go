@@ -83,7 +83,7 @@ func Write(ctx context.Context, src Source, how Writing) (*Written, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := prefixName + strconv.FormatUint(src.Step, 10)
+	name := checkpoint.Name(src.Step)
 	prefix := filepath.Join(how.Dir, name)
 	for _, path := range []string{prefix + assetsName, tensorbundle.IndexName(prefix)} {
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -127,7 +127,7 @@ func (w *writer) publish(ctx context.Context, prefix, name string, all []tensorb
 	if err := tensorbundle.Write(prefix, all); err != nil {
 		return err
 	}
-	if err := WriteInfo(filepath.Join(w.Dir, InfoName(w.src.Step)), w.counts); err != nil {
+	if err := WriteInfo(filepath.Join(w.Dir, checkpoint.InfoName(w.src.Step)), w.counts); err != nil {
 		return err
 	}
 	kind := MonolithCheckpointState_MULTI_CUCKOO_HASH_MAP

@@ -219,7 +219,7 @@ func (c *CheckpointImport) Run(ctx context.Context, stdin io.Reader, stdout io.W
 		return err
 	}
 	defer func() { err = errors.Join(err, to.close()) }()
-	name := "model.ckpt-" + strconv.FormatInt(id, 10)
+	name := checkpoint.Name(id)
 	out := &Imported{Read: read, Model: spec.GetName(), Dir: vfs.Join(to.to, name)}
 	for i, s := range read.Shards {
 		if err := ctx.Err(); err != nil {

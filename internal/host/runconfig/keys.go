@@ -3,7 +3,8 @@ package runconfig
 import (
 	"path"
 	"strconv"
-	"strings"
+
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 )
 
 // kind is how a key's value is written.
@@ -162,7 +163,12 @@ func ahead(v string) string {
 }
 
 // number is the number of a checkpoint of ours by its path or name.
-func number(v string) string { return strings.TrimPrefix(path.Base(v), "model.ckpt-") }
+func number(v string) string {
+	if id, ok := checkpoint.ID(path.Base(v)); ok {
+		return strconv.FormatInt(id, 10)
+	}
+	return path.Base(v)
+}
 
 func concat(groups ...[]key) (all []key) {
 	for _, g := range groups {

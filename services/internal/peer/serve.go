@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,13 +60,10 @@ func askOf(q url.Values) (a Ask, err error) {
 	return a, nil
 }
 
-// partName is what shards call their parts of checkpoints.
-var partName = regexp.MustCompile(`^model\.ckpt-[1-9][0-9]{0,18}/ps_(0|[1-9][0-9]{0,4})$`)
-
 // CheckPart refuses what is no shard's part of a checkpoint.
 func CheckPart(path string) error {
-	if !partName.MatchString(path) {
-		return fmt.Errorf("%.80q is no part of a checkpoint, which are called model.ckpt-3/ps_0", path)
+	if !checkpoint.IsPart(path) {
+		return fmt.Errorf("%.80q is no part of a checkpoint, which are called %s", path, checkpoint.Part(3, 0))
 	}
 	return nil
 }

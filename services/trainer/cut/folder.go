@@ -10,6 +10,7 @@ import (
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/durable"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/projections/lineage"
 )
 
@@ -19,7 +20,7 @@ const ExportsDir = "exported_models"
 // checkpointDir is the folder that a job's shards write checkpoint id to, each its own
 // below it.
 func checkpointDir(dir string, id int64) string {
-	return filepath.Join(dir, "model.ckpt-"+strconv.FormatInt(id, 10))
+	return filepath.Join(dir, checkpoint.Name(id))
 }
 
 // Swept is what a chief has deleted and no fact says yet. The job's entry in the lineage
@@ -69,7 +70,7 @@ func (f Folder) Sweep(j lineage.Job, named map[int64]bool, done *Swept) {
 		if c.GetDir() != f.Dir || slices.Contains(done.Checkpoints, c.GetId()) {
 			continue
 		}
-		if f.remove(root, infoFile(c.GetId())) && f.remove(root, checkpointDir("", c.GetId())) {
+		if f.remove(root, checkpoint.InfoName(c.GetId())) && f.remove(root, checkpointDir("", c.GetId())) {
 			done.Checkpoints = append(done.Checkpoints, c.GetId())
 		}
 	}
@@ -108,7 +109,7 @@ func (f Folder) Discard(id int64) {
 		return // nothing was written
 	}
 	defer root.Close()
-	f.remove(root, infoFile(id))
+	f.remove(root, checkpoint.InfoName(id))
 	f.remove(root, checkpointDir("", id))
 	f.removeExport(root, subModels(f.Shards), id)
 }

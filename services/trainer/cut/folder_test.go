@@ -12,6 +12,7 @@ import (
 
 	"github.com/monolith-go/monolith/events"
 	"github.com/monolith-go/monolith/events/training"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/projections/lineage"
 	"github.com/monolith-go/monolith/services/trainer/internal/trainertest"
 )
@@ -91,7 +92,7 @@ func jobFolder(t *testing.T, n int64) (f Folder, j lineage.Job, log *trainertest
 				t.Fatal(err)
 			}
 		}
-		if err := os.WriteFile(filepath.Join(f.Dir, infoFile(id)), nil, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(f.Dir, checkpoint.InfoName(id)), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,7 +112,7 @@ func (f Folder) parts(id int64) []string {
 func (f Folder) stays(t *testing.T, checkpoints, exports map[int64]bool) {
 	t.Helper()
 	for id, want := range checkpoints {
-		for _, path := range []string{f.parts(id)[0], filepath.Join(f.Dir, infoFile(id))} {
+		for _, path := range []string{f.parts(id)[0], filepath.Join(f.Dir, checkpoint.InfoName(id))} {
 			if _, err := os.Stat(path); (err == nil) != want {
 				t.Errorf("%s of checkpoint %d stays: %v, want %v", filepath.Base(path), id, err == nil, want)
 			}
@@ -150,7 +151,7 @@ func TestWhatASweepLeaves(t *testing.T) {
 	if moved.Sweep(j, nil, &done); len(log.All()) != 0 || !slices.Equal(done.Checkpoints, []int64{1, 2, 3, 4}) {
 		t.Errorf("where nothing lies %v are said to be gone, and it logs %q", done.Checkpoints, log.All())
 	}
-	moved.Dir = filepath.Join(f.Dir, infoFile(6), "job") // below a file
+	moved.Dir = filepath.Join(f.Dir, checkpoint.InfoName[int64](6), "job") // below a file
 	if moved.Sweep(j, nil, &done); len(log.All()) != 1 {
 		t.Errorf("of a folder that cannot be it logs %q", log.All())
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/compat/modeldir"
 	"github.com/monolith-go/monolith/internal/durable"
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 )
 
 // slotRows adds up the rows by table and slot that shards have answered, and takes them out of their answers. It is
@@ -58,8 +59,5 @@ func Info(c *training.Checkpoint) error {
 	if err := durable.MkdirAll(c.GetDir(), 0o755); err != nil { // the shards' machines have it, this one may not
 		return err
 	}
-	return modeldir.WriteInfo(filepath.Join(c.GetDir(), infoFile(c.GetId())), counts)
+	return modeldir.WriteInfo(filepath.Join(c.GetDir(), checkpoint.InfoName(c.GetId())), counts)
 }
-
-// infoFile is its name below the job's folder.
-func infoFile(id int64) string { return modeldir.InfoName(uint64(id)) }

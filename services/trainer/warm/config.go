@@ -12,11 +12,11 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/monolith-go/monolith/internal/model/checkpoint"
 	"github.com/monolith-go/monolith/internal/vfs"
 )
 
@@ -108,9 +108,9 @@ func (c *Config) id() (int64, error) {
 	if c.Checkpoint == "" {
 		return 0, nil
 	}
-	id, err := strconv.ParseInt(strings.TrimPrefix(c.Checkpoint, prefix), 10, 64)
-	if err != nil || id < 1 {
-		return 0, fmt.Errorf("restore-ckpt %q is no checkpoint: give its number, or its folder's name as in %s12", c.Checkpoint, prefix)
+	id, err := checkpoint.Parse(c.Checkpoint)
+	if err != nil {
+		return 0, fmt.Errorf("restore-ckpt: %w", err)
 	}
 	return id, nil
 }

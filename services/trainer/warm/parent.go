@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/monolith-go/monolith/events/model"
@@ -17,8 +16,6 @@ import (
 	"github.com/monolith-go/monolith/internal/model/entrydump"
 	"github.com/monolith-go/monolith/internal/model/modelspec"
 )
-
-const prefix = "model.ckpt-"
 
 // Parent is a whole checkpoint of another job.
 type Parent struct {
@@ -59,19 +56,19 @@ func (c *Config) Find() (*Parent, error) {
 // checkpoints finds the job's folder and the checkpoints in it, ascending.
 func (c *Config) checkpoints() (dir string, ids []int64, err error) {
 	found := map[string][]int64{}
-	for _, pattern := range []string{prefix + "*", filepath.Join("training", "*", prefix+"*")} {
+	for _, pattern := range []string{checkpoint.Pattern, filepath.Join("training", "*", checkpoint.Pattern)} {
 		paths, err := filepath.Glob(filepath.Join(escaped(c.Dir), pattern))
 		if err != nil {
 			return "", nil, fmt.Errorf("look for checkpoints in %s: %w", c.Dir, err)
 		}
 		for _, path := range paths {
-			if id, err := strconv.ParseInt(strings.TrimPrefix(filepath.Base(path), prefix), 10, 64); err == nil && id > 0 {
+			if id, ok := checkpoint.ID(filepath.Base(path)); ok {
 				found[filepath.Dir(path)] = append(found[filepath.Dir(path)], id)
 			}
 		}
 	}
 	if len(found) == 0 {
-		return "", nil, fmt.Errorf("no checkpoint lies in %s: restore-dir names the folder of a job, in which its %s1 and so on are, or that of its system", c.Dir, prefix)
+		return "", nil, fmt.Errorf("no checkpoint lies in %s: restore-dir names the folder of a job, in which its %s and so on are, or that of its system", c.Dir, checkpoint.Name[int64](1))
 	}
 	if len(found) > 1 {
 		return "", nil, fmt.Errorf("checkpoints of several jobs lie in %s: name one of %q with restore-dir", c.Dir, slices.Sorted(maps.Keys(found)))
@@ -90,9 +87,8 @@ func escaped(path string) string {
 
 // read looks at what the parts say.
 func (p *Parent) read(id int64) error {
-	of := filepath.Join(p.dir, prefix+strconv.FormatInt(id, 10))
 	for i := 0; ; i++ {
-		m, err := checkpoint.ReadManifest(filepath.Join(of, "ps_"+strconv.Itoa(i)))
+		m, err := checkpoint.ReadManifest(filepath.Join(p.dir, checkpoint.Part(id, i)))
 		if errors.Is(err, os.ErrNotExist) && i > 0 {
 			break
 		}
@@ -101,7 +97,7 @@ func (p *Parent) read(id int64) error {
 		}
 		p.parts = append(p.parts, m)
 	}
-	first := &p.parts[0]
+	first, of := &p.parts[0], filepath.Join(p.dir, checkpoint.Name(id))
 	if n := int(first.Shards); n != len(p.parts) {
 		return fmt.Errorf("%s holds %d of %d shards: it was not written to its end", of, len(p.parts), n)
 	}

@@ -2,7 +2,6 @@ package warm
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -47,7 +46,7 @@ func saved(t *testing.T, dir string, id int64, change func(i int, s *checkpoint.
 		if change != nil {
 			change(i, s)
 		}
-		if _, err := checkpoint.CreateShard(filepath.Join(dir, fmt.Sprint(prefix, id), fmt.Sprint("ps_", i)), s); err != nil {
+		if _, err := checkpoint.CreateShard(filepath.Join(dir, checkpoint.Part(id, i)), s); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"strconv"
 
 	"github.com/monolith-go/monolith/events/model"
 	"github.com/monolith-go/monolith/events/training"
@@ -36,7 +35,7 @@ func (p *Parent) Write(ctx context.Context, c Child) (*training.Checkpoint, erro
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		was := filepath.Join(prefix+strconv.FormatInt(p.parts[i].Checkpoint, 10), "ps_"+strconv.Itoa(i))
+		was := checkpoint.Part(p.parts[i].Checkpoint, i)
 		s, err := checkpoint.ReadShardIn(p.dir, was)
 		if err != nil {
 			return nil, err
@@ -47,12 +46,12 @@ func (p *Parent) Write(ctx context.Context, c Child) (*training.Checkpoint, erro
 		if err := p.adopt(s, c); err != nil {
 			return nil, err
 		}
-		path := filepath.Join(prefix+strconv.FormatInt(c.Checkpoint, 10), "ps_"+strconv.Itoa(i))
+		path := checkpoint.Part(c.Checkpoint, i)
 		m, err := checkpoint.CreateShard(filepath.Join(c.Dir, path), s)
 		if err != nil {
 			return nil, err
 		}
-		f := &training.ShardFile{Shard: m.Shard, Path: filepath.ToSlash(path), Step: m.Step, SyncSeq: m.SyncSeq, Hash: m.Hash, Crc32C: m.Files}
+		f := &training.ShardFile{Shard: m.Shard, Path: path, Step: m.Step, SyncSeq: m.SyncSeq, Hash: m.Hash, Crc32C: m.Files}
 		for _, t := range m.Tables {
 			f.Rows += t.Rows
 		}
