@@ -19,6 +19,7 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/host/jobs/course"
 	"github.com/monolith-go/monolith/internal/input/files"
 	"github.com/monolith-go/monolith/internal/process/flags"
 	"github.com/monolith-go/monolith/projections/lineage"
@@ -41,7 +42,7 @@ type driver struct {
 	bus     bus.Bus
 	catalog *follow.Follower[models.State]
 	cuts    *follow.Follower[lineage.State]
-	course  *follow.Follower[course]
+	course  *follow.Follower[course.State]
 	stop    context.CancelFunc
 	done    *errgroup.Group
 }
@@ -62,7 +63,7 @@ func (d *driver) open(ctx context.Context) (err error) {
 	d.stop, d.done = stop, new(errgroup.Group)
 	d.catalog = follow.New(d.bus.Log(), registry.Catalog.Only(conn.BZID), follow.Options{})
 	d.cuts = follow.New(d.bus.Log(), registry.Lineage.Only(conn.BZID), follow.Options{})
-	d.course = follow.New(d.bus.Log(), courseOf(conn.BZID, d.job(), begin), follow.Options{})
+	d.course = follow.New(d.bus.Log(), course.View(conn.BZID, d.job(), begin), follow.Options{})
 	d.done.Go(func() error { return d.catalog.Run(run) })
 	d.done.Go(func() error { return d.cuts.Run(run) })
 	d.done.Go(func() error { return d.course.Run(run) })
@@ -208,13 +209,13 @@ func (d *driver) learn(ctx context.Context) error {
 	}
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
-	var told Progress
+	var told course.Progress
 	var toldAt time.Time
 	var ended time.Time
 	for said := (map[string]bool{}); ; {
 		changed := d.course.Changed()
-		var c course
-		d.course.Read(func(s course) { c = s })
+		var c course.State
+		d.course.Read(func(s course.State) { c = s })
 		switch {
 		case c.Failed != "":
 			return fmt.Errorf("the job learns nothing useful any more: %s", c.Failed)
@@ -223,7 +224,7 @@ func (d *driver) learn(ctx context.Context) error {
 		case ended.IsZero():
 			ended = time.Now()
 			continue
-		case c.finalFigures(), time.Since(ended) > finalFiguresPatience:
+		case c.Final(), time.Since(ended) > finalFiguresPatience:
 			return nil
 		}
 		select {
@@ -234,9 +235,9 @@ func (d *driver) learn(ctx context.Context) error {
 			}
 		case <-look.C:
 			d.complain(said)
-			if p, ok := c.progress(d.began, d.ends); ok && p.at.After(told.at) && c.Stopped.IsZero() && time.Since(toldAt) >= progressEvery {
+			if p, ok := c.Progress(d.began, d.ends); ok && p.At.After(told.At) && c.Stopped.IsZero() && time.Since(toldAt) >= progressEvery {
 				told, toldAt = p, time.Now()
-				if err := p.print(d.stderr, d.cfg.AsJSON); err != nil {
+				if err := p.Print(d.stderr, d.cfg.AsJSON); err != nil {
 					return err
 				}
 			}
@@ -269,6 +270,7 @@ func (d *driver) request(ctx context.Context) error {
 
 const (
 	finalFiguresPatience = 5 * time.Second // for the figures of trainers behind the job's end
+	progressEvery        = 9 * time.Second // the least time between two lines of progress: trainers tell their figures every ten seconds
 
 	declarePatience = time.Minute
 	declareCall     = 10 * time.Second
@@ -291,4 +293,16 @@ func (d *driver) declare(ctx context.Context) error {
 		return fmt.Errorf("declare the model: %w", err)
 	}
 	return nil
+}
+
+// total is the step at which the job ends whose steps have that limit, 0 where the end is not known.
+func (d *driver) total(limit int64) (n int64) {
+	if d.stream != nil {
+		return 0
+	}
+	batch := int64(d.cfg.Batch)
+	for _, end := range d.set.Ends(batch, limit) {
+		n += (end + batch - 1) / batch
+	}
+	return n
 }

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/monolith-go/monolith/bus"
+	"github.com/monolith-go/monolith/internal/host/jobs/course"
 	"github.com/monolith-go/monolith/internal/host/runconfig"
 )
 
@@ -77,8 +78,8 @@ func (d *driver) report(ctx context.Context) (*Learnt, error) {
 	if p := j.Started.V.GetParent(); p != nil {
 		l.Parent = fmt.Sprintf("checkpoint %d of job %s in %s", p.GetCheckpoint(), p.GetJob(), p.GetDir())
 	}
-	var c course
-	d.course.Read(func(s course) { c = s })
+	var c course.State
+	d.course.Read(func(s course.State) { c = s })
 	l.Stopped = c.Reason
 	for _, f := range c.Trainers {
 		l.Samples, l.Steps = l.Samples+f.Samples, l.Steps+f.Steps
@@ -90,7 +91,7 @@ func (d *driver) report(ctx context.Context) (*Learnt, error) {
 				l.Dropped[rule] += uint64(n)
 				continue
 			}
-			if v, ok := c.mean(name); ok && strings.Contains(name, "/") {
+			if v, ok := c.Mean(name); ok && strings.Contains(name, "/") {
 				l.Tasks[name] = v
 			}
 		}
@@ -99,12 +100,7 @@ func (d *driver) report(ctx context.Context) (*Learnt, error) {
 		l.Seconds = c.Stopped.Sub(c.Began).Seconds()
 		l.SamplesPerSecond = float64(l.Samples) / l.Seconds
 	}
-	if v, ok := c.mean("loss"); ok {
-		l.Loss = known(v)
-	}
-	if v, ok := c.mean("auc"); ok {
-		l.AUC = known(v)
-	}
+	l.Loss, l.AUC = c.Known("loss"), c.Known("auc")
 	err := d.bus.DeadLetters().Each(ctx, func(p bus.Parked) error {
 		if p.By == "trainer" {
 			l.Parked++

@@ -110,7 +110,7 @@ func (c *Config) id() (int64, error) {
 	}
 	id, err := checkpoint.Parse(c.Checkpoint)
 	if err != nil {
-		return 0, fmt.Errorf("restore-ckpt: %w", err)
+		return 0, fmt.Errorf("restore-ckpt %w", err)
 	}
 	return id, nil
 }

@@ -1,7 +1,9 @@
-package jobs
+// Package course is what becomes of a job from one start of it on: the figures of its trainers, and how far it is.
+package course
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -11,19 +13,19 @@ import (
 	"github.com/monolith-go/monolith/events/training"
 )
 
-// course is what has become of a job since this start of it.
-type course struct {
+// State is what has become of a job since this start of it.
+type State struct {
 	Seq     uint64
 	Began   time.Time // when the first partition was taken
 	Stopped time.Time
 	Reason  string // of the stop
 	Failed  string // why nothing useful is learnt
 	// Trainers are what each has reported, by name; those that took no partition are missing.
-	Trainers map[string]figures
+	Trainers map[string]Figures
 }
 
-// figures are a trainer's last ones.
-type figures struct {
+// Figures are a trainer's last ones.
+type Figures struct {
 	Seq     uint64 // of the last report
 	At      time.Time
 	Samples uint64
@@ -32,12 +34,12 @@ type figures struct {
 	After   bool // it reported after the stop
 }
 
-// courseOf is the view of the job's facts behind begin.
-func courseOf(bzid, job string, begin uint64) follow.View[course] {
-	return follow.View[course]{
+// View is that of the job's facts behind begin.
+func View(bzid, job string, begin uint64) follow.View[State] {
+	return follow.View[State]{
 		Name: "course", Version: 1,
-		New: func() course { return course{Trainers: map[string]figures{}} },
-		Fold: func(s course, r events.Recorded) course {
+		New: func() State { return State{Trainers: map[string]Figures{}} },
+		Fold: func(s State, r events.Recorded) State {
 			p, err := r.Subject.Parse()
 			if r.Seq <= max(s.Seq, begin) || err != nil || p.BZID != bzid || p.Context != training.Context {
 				return s
@@ -52,7 +54,7 @@ func courseOf(bzid, job string, begin uint64) follow.View[course] {
 	}
 }
 
-func (s course) fold(e *training.Event, trainer string, r events.Recorded) course {
+func (s State) fold(e *training.Event, trainer string, r events.Recorded) State {
 	switch b := e.GetBody().(type) {
 	case *training.Event_PartitionTaken:
 		if s.Began.IsZero() {
@@ -60,7 +62,7 @@ func (s course) fold(e *training.Event, trainer string, r events.Recorded) cours
 		}
 		if _, ok := s.Trainers[trainer]; !ok {
 			s.Trainers = maps.Clone(s.Trainers)
-			s.Trainers[trainer] = figures{}
+			s.Trainers[trainer] = Figures{}
 		}
 	case *training.Event_MetricReported:
 		s.Trainers = maps.Clone(s.Trainers)
@@ -83,8 +85,8 @@ func (s course) fold(e *training.Event, trainer string, r events.Recorded) cours
 	return s
 }
 
-// finalFigures says whether every trainer has told its figures after the job's end.
-func (s course) finalFigures() bool {
+// Final says whether every trainer has told its figures after the job's end.
+func (s State) Final() bool {
 	for _, f := range s.Trainers {
 		if !f.After {
 			return false
@@ -93,8 +95,8 @@ func (s course) finalFigures() bool {
 	return true
 }
 
-// mean is a figure of all trainers, by their samples; ok is false where none has told it.
-func (s course) mean(name string) (v float64, ok bool) {
+// Mean is a figure of all trainers, by their samples; ok is false where none has told it.
+func (s State) Mean(name string) (v float64, ok bool) {
 	var n float64
 	for _, t := range slices.Sorted(maps.Keys(s.Trainers)) {
 		f := s.Trainers[t]
@@ -104,4 +106,13 @@ func (s course) mean(name string) (v float64, ok bool) {
 		}
 	}
 	return v / n, n > 0
+}
+
+// Known is Mean, nil where no trainer has told a finite one.
+func (s State) Known(name string) *float64 {
+	v, ok := s.Mean(name)
+	if !ok || math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return &v
 }

@@ -1,4 +1,4 @@
-package jobs
+package course
 
 import (
 	"math"
@@ -11,14 +11,14 @@ import (
 // from the mean rate of this start.
 func TestProgress(t *testing.T) {
 	began := time.Unix(1000, 0)
-	two := func(after time.Duration) course {
-		return course{Began: began, Trainers: map[string]figures{
+	two := func(after time.Duration) State {
+		return State{Began: began, Trainers: map[string]Figures{
 			"trainer-0": {Steps: 300, Samples: 19_200, At: began.Add(after), Values: map[string]float64{"samples_per_second": 900, "loss": 0.5, "auc": 0.75}},
 			"trainer-1": {Steps: 100, Samples: 6_400, At: began.Add(after - 5*time.Second), Values: map[string]float64{"samples_per_second": 300, "loss": 0.7, "auc": math.NaN()}},
 		}}
 	}
 	for name, tc := range map[string]struct {
-		c           course
+		c           State
 		done, total int64
 		text, json  string
 	}{
@@ -32,17 +32,17 @@ func TestProgress(t *testing.T) {
 			`{"step":400,"samples":25600,"samples_per_second":1200,"loss":0.55,"auc":null,"seconds":20}` + "\n"},
 		"a log whose clock went back": {two(-time.Second), 0, 1000, "step 400 of 1000, 25600 samples, 1200 samples/s, loss 0.5500.\n",
 			`{"step":400,"steps":1000,"samples":25600,"samples_per_second":1200,"loss":0.55,"auc":null,"seconds":0}` + "\n"},
-		"nothing is learnt yet": {course{Began: began, Trainers: map[string]figures{"trainer-0": {}}}, 0, 10, "", ""},
-		"nobody has begun":      {course{}, 0, 10, "", ""},
+		"nothing is learnt yet": {State{Began: began, Trainers: map[string]Figures{"trainer-0": {}}}, 0, 10, "", ""},
+		"nobody has begun":      {State{}, 0, 10, "", ""},
 	} {
-		p, ok := tc.c.progress(tc.done, tc.total)
+		p, ok := tc.c.Progress(tc.done, tc.total)
 		if ok != (tc.text != "") {
 			t.Errorf("%s: %+v, %v", name, p, ok)
 			continue
 		}
 		for want, asJSON := range map[string]bool{tc.text: false, tc.json: true} {
 			var got strings.Builder
-			if err := p.print(&got, asJSON); ok && (err != nil || got.String() != want) {
+			if err := p.Print(&got, asJSON); ok && (err != nil || got.String() != want) {
 				t.Errorf("%s: %q, %v; want %q", name, got.String(), err, want)
 			}
 		}

@@ -1,4 +1,4 @@
-package jobs
+package course
 
 import (
 	"encoding/json"
@@ -8,9 +8,6 @@ import (
 	"strings"
 	"time"
 )
-
-// progressEvery is the least time between two lines of progress: trainers tell their figures every ten seconds.
-const progressEvery = 9 * time.Second
 
 // Progress is how far a job is.
 type Progress struct {
@@ -23,15 +20,15 @@ type Progress struct {
 	Seconds          float64  `json:"seconds"`                // from the first partition taken to the figures
 	SecondsLeft      *float64 `json:"seconds_left,omitempty"` // then, at the mean rate of this start; absent: not known
 
-	at time.Time // of the newest figures
+	At time.Time `json:"-"` // of the newest figures
 }
 
-// progress is how far a start is that began with so many steps done, of total; ok is false while nothing is learnt.
+// Progress is how far a start is that began with so many steps done, of total; ok is false while nothing is learnt.
 // A total of 0 is not known.
-func (s course) progress(done, total int64) (p Progress, ok bool) {
+func (s State) Progress(done, total int64) (p Progress, ok bool) {
 	for _, f := range s.Trainers {
-		if f.At.After(p.at) {
-			p.at = f.At
+		if f.At.After(p.At) {
+			p.At = f.At
 		}
 		p.Step += f.Steps
 		p.Samples += f.Samples
@@ -42,13 +39,8 @@ func (s course) progress(done, total int64) (p Progress, ok bool) {
 	}
 	steps := float64(p.Step)
 	p.Step, p.Steps = p.Step+uint64(done), total
-	p.Seconds = max(0, p.at.Sub(s.Began).Seconds())
-	if v, ok := s.mean("loss"); ok {
-		p.Loss = known(v)
-	}
-	if v, ok := s.mean("auc"); ok {
-		p.AUC = known(v)
-	}
+	p.Seconds = max(0, p.At.Sub(s.Began).Seconds())
+	p.Loss, p.AUC = s.Known("loss"), s.Known("auc")
 	if total > 0 && p.Seconds > 0 {
 		left := max(0, float64(total)-float64(p.Step)) * p.Seconds / steps // steps that were learnt again count twice
 		p.SecondsLeft = &left
@@ -56,8 +48,8 @@ func (s course) progress(done, total int64) (p Progress, ok bool) {
 	return p, true
 }
 
-// print writes a line.
-func (p Progress) print(w io.Writer, asJSON bool) error {
+// Print writes a line.
+func (p Progress) Print(w io.Writer, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(w).Encode(p)
 	}
@@ -78,16 +70,4 @@ func (p Progress) print(w io.Writer, asJSON bool) error {
 	}
 	_, err := fmt.Fprintf(w, "%s.\n", &b)
 	return err
-}
-
-// total is the step at which the job ends whose steps have that limit, 0 where the end is not known.
-func (d *driver) total(limit int64) (n int64) {
-	if d.stream != nil {
-		return 0
-	}
-	batch := int64(d.cfg.Batch)
-	for _, end := range d.set.Ends(batch, limit) {
-		n += (end + batch - 1) / batch
-	}
-	return n
 }
