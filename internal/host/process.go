@@ -31,8 +31,8 @@ import (
 	"github.com/monolith-go/monolith/services/tfssupervisor"
 )
 
-// rowsTLS begins the flags of the row protocol's certificates.
-const rowsTLS = "rows-tls"
+// RowsTLS begins the flags of the row protocol's certificates.
+const RowsTLS = "rows-tls"
 
 // Process is an operating-system process that hosts one role.
 type Process struct {
@@ -70,7 +70,7 @@ func (p *Process) register(fs *pflag.FlagSet) {
 	fs.StringVar(&p.statusFile, "status-file", "", "`file` that says pid and status address once the role is ready")
 	fs.StringVar(&p.trace, "trace-file", "", "`file` for finished spans, one JSON object each")
 	p.otlp.Register(fs)
-	p.rows.Register(fs, rowsTLS, "the row protocol, between machines (default: --tls-cert, -key and -ca, where all of them are given)")
+	p.rows.Register(fs, RowsTLS, "the row protocol, between machines (default: --tls-cert, -key and -ca, where all of them are given)")
 	fs.StringVar(&p.addrFile, "addr-file", "", "`file` that a model server writes its addresses to once it is ready")
 }
 
@@ -109,7 +109,7 @@ func (p *Process) host(ctx context.Context, v runconfig.Values, guard *discovery
 	}
 	rows, err := p.rows.Or(ofBothEnds(p.tls)).Load()
 	if err != nil {
-		return fmt.Errorf("%w: --%s-… or --%s-…: %w", flags.ErrUsage, rowsTLS, mtls.Shared, err)
+		return fmt.Errorf("%w: --%s-… or --%s-…: %w", flags.ErrUsage, RowsTLS, mtls.Shared, err)
 	}
 	for _, x := range report.All() {
 		logger.Info("run configuration", "says", x.String())
@@ -336,7 +336,7 @@ func (p *Process) self() ([]string, error) {
 			return nil, err
 		}
 	}
-	return slices.Concat([]string{self, p.role.server, "--log-level", p.conn.Level, "--archive", p.conn.Archive}, p.rows.Args(rowsTLS), p.tls.Args(mtls.Shared)), nil
+	return slices.Concat([]string{self, p.role.server, "--log-level", p.conn.Level, "--archive", p.conn.Archive}, p.rows.Args(RowsTLS), p.tls.Args(mtls.Shared)), nil
 }
 
 // ProcessStatus is the content of a status file.

@@ -188,6 +188,9 @@ func (s *Stack) Tracer(name string, share float64) trace.Tracer { return s.told.
 // Problems are what keeps the roles from their work at this moment.
 func (s *Stack) Problems() []health.Problem { return s.health.Problems() }
 
+// RowKeys is what rows ports are dialled with, nil for plain text.
+func (s *Stack) RowKeys() *tls.Config { return s.rows }
+
 // StatusAddr is where /livez, /readyz and /metrics are answered, host:port.
 func (s *Stack) StatusAddr() string { return s.status.addr }
 

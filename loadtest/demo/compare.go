@@ -59,18 +59,30 @@ func (d *driver) compare(ctx context.Context) error {
 
 // Agree compares all rows of each serving replica of the model, by its public port.
 func (j *Job) Agree(ctx context.Context, model string, truth *audit.Rows, shards int) ([]audit.Check, error) {
+	serving, hangUp, err := j.Serving(ctx, model)
+	if err != nil {
+		return nil, err
+	}
+	defer hangUp()
 	var checks []audit.Check
-	for key, r := range j.Replicas(model) {
-		c, err := rowwire.Dial(ctx, r.GetRowsAddress(), nil)
-		if err != nil {
-			return checks, fmt.Errorf("replica %s: %w", key, err)
-		}
-		checks = append(checks, truth.Agree(ctx, audit.Replica{Name: key, Model: model, Shard: uint32(r.GetTask()), Rows: c}, shards))
-		if err := c.Close(); err != nil {
-			return checks, err
-		}
+	for _, r := range serving {
+		checks = append(checks, truth.Agree(ctx, r, shards))
 	}
 	return checks, nil
+}
+
+// Serving dials each serving replica of the model, as the roles do; hangUp ends the connections.
+func (j *Job) Serving(ctx context.Context, model string) (all []audit.Replica, hangUp func(), err error) {
+	pool := rowwire.NewPool(j.Rows)
+	for key, r := range j.Replicas(model) {
+		c, err := pool.Get(ctx, r.GetRowsAddress())
+		if err != nil {
+			pool.Close()
+			return nil, nil, fmt.Errorf("replica %s: %w", key, err)
+		}
+		all = append(all, audit.Replica{Name: key, Model: model, Shard: uint32(r.GetTask()), Rows: c})
+	}
+	return all, pool.Close, nil
 }
 
 // Replicas are the parameter-server replicas that serve a model now.

@@ -67,6 +67,7 @@ func (d *driver) run(ctx context.Context) (_ *report.Report, err error) {
 	if d.job, err = OpenJob(ctx, s.Config.Logs); err != nil {
 		return nil, err
 	}
+	d.job.Rows = s.RowKeys()
 	defer func() { err = errors.Join(err, d.job.Close()) }()
 	if err := d.source.ParkBroken(ctx, d.job.Bus.DeadLetters()); err != nil {
 		return nil, err

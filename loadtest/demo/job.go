@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ import (
 // Job drives the main job as a user would: by commands, and by looking at the views.
 type Job struct {
 	Conn    connect.Config
+	Rows    *tls.Config // for rows ports, as the roles have it; nil: plain text
 	Bus     bus.Bus
 	Catalog *follow.Follower[models.State]
 	Fleet   *follow.Follower[fleet.State]

@@ -20,8 +20,8 @@ import (
 	"github.com/monolith-go/monolith/bus/natsserver"
 	"github.com/monolith-go/monolith/internal/host"
 	"github.com/monolith-go/monolith/internal/host/connect"
+	"github.com/monolith-go/monolith/internal/mtls"
 	"github.com/monolith-go/monolith/internal/process/flags"
-	"github.com/monolith-go/monolith/internal/wire/rowwire"
 	"github.com/monolith-go/monolith/loadtest/audit"
 	"github.com/monolith-go/monolith/loadtest/demo"
 	"github.com/monolith-go/monolith/loadtest/gen"
@@ -35,6 +35,7 @@ type Config struct {
 	parts                                []string
 	keys                                 connect.Config // of the connection to NATS; nothing else of it is set
 	brokers                              kafka.Credentials
+	rows                                 mtls.Files
 }
 
 // Register binds the flags of a proof.
@@ -46,6 +47,7 @@ func (c *Config) Register(fs *pflag.FlagSet) {
 	c.keys.RegisterKeys(fs)
 	fs.StringVar(&c.kafka, "kafka", "", "Kafka `brokers`, if they were not embedded")
 	c.brokers.Register(fs)
+	c.rows.Register(fs, host.RowsTLS, "the rows ports of replicas that serve (default: --nats-cert, -key and -ca, where all of them are given)")
 	fs.StringArrayVar(&c.parts, "parts", nil, "`folder` with checkpoints and exports of the job that the one does not hold which it has in the log, such as that of another machine's disk, or what checkpoint fetch brought; may be repeated")
 	fs.StringVar(&c.data, "data", "", "the demo's `ratings.csv`, to compare the topic with; empty: the simulator is asked again")
 }
@@ -161,19 +163,26 @@ func (c Config) replicas(ctx context.Context, logs *openedLogs, r *report.Report
 	if err != nil {
 		return nil, err
 	}
-	pool := rowwire.NewPool(nil)
-	for key, rep := range j.Replicas(r.Run.Model) {
-		client, err := pool.Get(ctx, rep.GetRowsAddress())
-		if err != nil {
-			pool.Close()
-			return nil, errors.Join(fmt.Errorf("replica %s: %w", key, err), j.Close())
-		}
-		in.Replicas = append(in.Replicas, audit.Replica{Name: key, Model: r.Run.Model, Shard: uint32(rep.GetTask()), Rows: client})
+	close := func() { _ = j.Close() } // nothing is written by this connection
+	if j.Rows, err = c.rowKeys().Load(); err != nil {
+		close()
+		return nil, fmt.Errorf("%w: --%s-… or --nats-…: %w", flags.ErrUsage, host.RowsTLS, err)
 	}
-	return func() {
-		pool.Close()
-		_ = j.Close() // nothing is written by this connection
-	}, nil
+	serving, hangUp, err := j.Serving(ctx, r.Run.Model)
+	if err != nil {
+		close()
+		return nil, err
+	}
+	in.Replicas = serving
+	return func() { hangUp(); close() }, nil
+}
+
+// rowKeys are the certificates of rows ports: the ones that are named, or those that NATS is shown.
+func (c Config) rowKeys() mtls.Files {
+	if nats := c.keys.Keys; c.rows == (mtls.Files{}) && nats.Cert != "" && nats.CA != "" {
+		return nats
+	}
+	return c.rows
 }
 
 // openedLogs are the logs of a data folder: those of the process that holds it, or

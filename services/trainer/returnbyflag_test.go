@@ -36,7 +36,7 @@ func TestReturnByFlag(t *testing.T) {
 		t.Errorf("the return is logged %d times", n)
 	}
 
-	newest := w.until("the job is known", func(lineage.Job) bool { return true }).LastID
+	newest := w.now().LastID
 	a = w.start(cfg, logged, func(*Server) {})
 	j := w.until("the job goes on", func(j lineage.Job) bool { return j.LastID > newest })
 	w.write(5)
@@ -45,6 +45,9 @@ func TestReturnByFlag(t *testing.T) {
 	a.stop(t)
 	if n := told(); j.Restored != first || n != 1 {
 		t.Errorf("the job returned once more: %+v, %+v, and it is logged %d times", first, j.Restored, n)
+	}
+	if all := strings.Join(lines.All(), ""); strings.Count(all, "has been sent back to checkpoint 2 before, and goes on from where it stands") != 1 {
+		t.Errorf("it is not said once that the flag did nothing: %s", all)
 	}
 }
 

@@ -255,6 +255,25 @@ func (w *world) until(what string, ok func(lineage.Job) bool) lineage.Job {
 	}
 }
 
+// now is the job as the end of the log has it.
+func (w *world) now() lineage.Job {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), wait.Patience)
+	defer cancel()
+	f := follow.New(w.b.Log(), registry.Lineage, follow.Options{})
+	ran := make(chan error, 1)
+	go func() { ran <- f.Run(ctx) }()
+	defer func() { cancel(); <-ran }()
+	select {
+	case <-f.Ready():
+	case <-ctx.Done():
+		w.t.Fatal("the log is not read to its end")
+	}
+	var j lineage.Job
+	f.Read(func(s lineage.State) { j = s.Jobs[theJob] })
+	return j
+}
+
 // command calls the job's chief, and waits for its answer for as long as a disk may stand still.
 func (w *world) command(endpoint, body string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), wait.Patience)

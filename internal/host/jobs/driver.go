@@ -113,6 +113,9 @@ func (d *driver) plan() (limit int64, over bool, err error) {
 	if err != nil {
 		return 0, false, fmt.Errorf("%w: %w", flags.ErrUsage, err)
 	}
+	if why := d.cfg.Restore.Done(d.job(), j); why != "" {
+		fmt.Fprintln(d.stderr, why)
+	}
 	b := j.Started.V
 	if b == nil {
 		limit, err = d.begins(j)

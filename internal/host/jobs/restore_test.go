@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -138,7 +139,16 @@ func TestTrainReturns(t *testing.T) {
 	if l := r.train("", back...); l.Samples != 750 || l.Learnt != 1000 || l.Left != 0 {
 		t.Errorf("%d samples were learnt behind checkpoint %d, %d in all, %d are left; want 750 of 1000", l.Samples, first.Checkpoint, l.Learnt, l.Left)
 	}
-	if l := r.train("", back...); l.Samples != 0 || l.Learnt != 1000 {
-		t.Errorf("the same command once more learns %d samples, %d in all", l.Samples, l.Learnt)
+	var said strings.Builder
+	again := parsed(t, &Train{}, append([]string{"--spec", "model.yaml", "--dir", "job"}, back...)...)
+	if err := again.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := again.Learn(t.Context(), &said)
+	if err != nil || l.Samples != 0 || l.Learnt != 1000 {
+		t.Errorf("the same command once more learns %+v, %v", l, err)
+	}
+	if want := fmt.Sprintf("has been sent back to checkpoint %d before, and goes on from where it stands", first.Checkpoint); !strings.Contains(said.String(), want) {
+		t.Errorf("%s; want %q", &said, want)
 	}
 }

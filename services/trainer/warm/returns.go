@@ -27,6 +27,15 @@ func (c *Config) Pending(name string, j lineage.Job) (id int64, err error) {
 	return id, nil
 }
 
+// Done says that a job has been to the checkpoint of its own that is named, by this flag or otherwise, and so does not
+// return there; "" where it does, or none is named.
+func (c *Config) Done(name string, j lineage.Job) string {
+	if id, err := c.id(); !c.Given() && err == nil && slices.Contains(j.Returned, id) {
+		return fmt.Sprintf("job %s has been sent back to checkpoint %d before, and goes on from where it stands: restore-ckpt does so once; monolith job restore --job %s --checkpoint %d does so again while it runs", name, id, name, id)
+	}
+	return ""
+}
+
 // Return sends a job back to a checkpoint of its own where one is named and no other job is: at the sequence that it
 // returns, 0 where nothing was to do. It does so once: a trainer that starts again with the same flags finds in the
 // log that the job has been sent there.

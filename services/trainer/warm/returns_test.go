@@ -44,6 +44,9 @@ func TestReturn(t *testing.T) {
 		if tc.now.SavedUnix < 0 {
 			j.Holds = func(context.Context, int64) error { return errors.New("not there") }
 		}
+		if told, done := tc.cfg.Done("movies", tc.now), strings.HasPrefix(name, "once"); (told != "") != done || done && !strings.Contains(told, "monolith job restore --job movies --checkpoint 2") {
+			t.Errorf("%s: told %q", name, told)
+		}
 		seq, err := tc.cfg.Return(t.Context(), *j)
 		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v, want %q", name, err, tc.says)

@@ -226,6 +226,8 @@ func (c *Chief) warm(ctx context.Context) error {
 	}
 	if back > 0 {
 		s.Log.Warn("the job returns to a checkpoint", "checkpoint", s.Restore.Checkpoint, "reason", "restore-ckpt", "seq", back)
+	} else if why := s.Restore.Done(s.Job, c.job()); why != "" {
+		s.Log.Info("the job returns to no checkpoint", "reason", why)
 	}
 	seq = max(seq, back)
 	if j := c.job(); (j.Started.V == nil || back > 0) && max(seq, j.Restored.Seq) > 0 {
