@@ -264,7 +264,7 @@ var (
 
 	localPort = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 	socket    = regexp.MustCompile(`unix://.*\.sock`)
-	workLoad  = regexp.MustCompile(`"work_load": [-0-9.]+`)
+	measured  = regexp.MustCompile(`"(cpu|network|work_load)": [-0-9.]+`)
 )
 
 // plain is the value of a key without what differs between two runs of the same.

@@ -228,7 +228,7 @@ func (p *player) tree(path string) {
 	p.t.Helper()
 	data, stat, err := p.zk.Get(path)
 	p.must("read "+path, err)
-	line := fmt.Sprintf("%s %q", path, workLoad.ReplaceAllString(localPort.ReplaceAllString(string(data), "127.0.0.1:…"), ""))
+	line := fmt.Sprintf("%s %q", path, measured.ReplaceAllString(localPort.ReplaceAllString(string(data), "127.0.0.1:…"), ""))
 	if strings.HasPrefix(path, "/app") {
 		line += fmt.Sprint(stat.Version, stat.Cversion, stat.Aversion, stat.NumChildren, stat.EphemeralOwner != 0)
 	}
