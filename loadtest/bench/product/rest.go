@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
+	"slices"
 	"time"
 
 	apis "github.com/wamuir/graft/tensorflow/serving/apis_go_proto"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/monolith-go/monolith/internal/retry"
 	"github.com/monolith-go/monolith/internal/wire/tfserving"
 	"github.com/monolith-go/monolith/loadtest/bench"
 )
@@ -49,7 +53,8 @@ func restCase(ctx context.Context, r *bench.Runner, c Cluster, rc RESTCase) erro
 		pool := &http.Transport{MaxIdleConnsPerHost: rc.Callers}
 		defer pool.CloseIdleConnections()
 		rest := restCaller{&http.Client{Transport: pool}, "http://" + c.RESTAddr() + "/v1/models/" + c.Model() + ":predict"}
-		if err := rest.sameAs(ctx, bodies[0], answer, rc.Batch); err != nil {
+		grpc := func(ctx context.Context) ([]byte, error) { return entry.call(ctx, requests[0]) }
+		if err := rest.sameAs(ctx, bodies[0], grpc, rc.Batch); err != nil {
 			return err
 		}
 		return r.Compare(ctx, bench.Comparison{
@@ -112,31 +117,69 @@ func (c restCaller) call(ctx context.Context, body []byte) ([]byte, error) {
 	return answer, err
 }
 
-// sameAs asks once, and wants the scores of an answer over gRPC.
-func (c restCaller) sameAs(ctx context.Context, body, grpc []byte, rows int) error {
+// A cluster learns on, so scores may change between two requests.
+const (
+	sameTries = 20
+	samePause = 50 * time.Millisecond
+)
+
+// sameAs asks until the answer has the scores that gRPC has before it and behind it.
+func (c restCaller) sameAs(ctx context.Context, body []byte, grpc func(context.Context) ([]byte, error), rows int) error {
+	for try := 1; ; try++ {
+		differs, err := c.differs(ctx, body, grpc, rows)
+		if differs == nil || err != nil {
+			return err
+		}
+		if try == sameTries {
+			return fmt.Errorf("%d times in a row: %w", try, differs)
+		}
+		if err := retry.Sleep(ctx, samePause); err != nil {
+			return err
+		}
+	}
+}
+
+// differs asks once, and says what differs.
+func (c restCaller) differs(ctx context.Context, body []byte, grpc func(context.Context) ([]byte, error), rows int) (differs, err error) {
+	before, err := scoresOf(ctx, grpc, rows)
+	if err != nil {
+		return nil, err
+	}
 	text, err := c.call(ctx, body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var got struct{ Outputs []float32 }
 	if err := json.Unmarshal(text, &got); err != nil {
-		return fmt.Errorf("the answer over REST: %w", err)
+		return nil, fmt.Errorf("the answer over REST: %w", err)
 	}
-	var want apis.PredictResponse
-	if err := proto.Unmarshal(grpc, &want); err != nil {
-		return err
-	}
-	scores, err := tfserving.Floats(nil, want.GetOutputs()["score"], rows)
+	after, err := scoresOf(ctx, grpc, rows)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if len(got.Outputs) != len(scores) {
-		return fmt.Errorf("%d scores over REST, %d over gRPC", len(got.Outputs), len(scores))
+	if !slices.Equal(before, after) {
+		return errors.New("the scores over gRPC change"), nil
 	}
-	for i := range scores {
-		if d := got.Outputs[i] - scores[i]; d > 1e-6 || d < -1e-6 {
-			return fmt.Errorf("score %d is %v over REST, %v over gRPC", i, got.Outputs[i], scores[i])
+	if len(got.Outputs) != len(after) {
+		return fmt.Errorf("%d scores over REST, %d over gRPC", len(got.Outputs), len(after)), nil
+	}
+	for i, score := range after {
+		if d := got.Outputs[i] - score; !(math.Abs(float64(d)) <= 1e-6) {
+			return fmt.Errorf("score %d is %v over REST, %v over gRPC", i, got.Outputs[i], score), nil
 		}
 	}
-	return nil
+	return nil, nil
+}
+
+// scoresOf are those of an answer over gRPC.
+func scoresOf(ctx context.Context, grpc func(context.Context) ([]byte, error), rows int) ([]float32, error) {
+	answer, err := grpc(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var parsed apis.PredictResponse
+	if err := proto.Unmarshal(answer, &parsed); err != nil {
+		return nil, err
+	}
+	return tfserving.Floats(nil, parsed.GetOutputs()["score"], rows)
 }
