@@ -73,9 +73,7 @@ func taken(t *testing.T, k *oracle.Kubernetes, namespace, stdin string, args ...
 	if after := generations(t, k, namespace); !maps.Equal(before, after) {
 		t.Errorf("applied again, generations are\n%v, and were\n%v", after, before)
 	}
-	if out, err := k.Kubectl(t, stdin, append([]string{"diff", "--server-side"}, args...)...); err != nil {
-		t.Errorf("what was applied differs: %v\n%s", err, out)
-	}
+	k.Unchanged(t, stdin, args...)
 	for _, resource := range []string{"deployments", "statefulsets"} {
 		for _, w := range list[workloadObject](t, k, "/apis/apps/v1/namespaces/"+namespace+"/"+resource) {
 			wait.Seen(t, "a pod of "+w.Name+", which is restricted enough", func() (string, bool) {

@@ -129,6 +129,16 @@ func (k *Kubernetes) MustKubectl(t testing.TB, stdin string, args ...string) str
 	return out
 }
 
+// Unchanged waits until kubectl diff finds that what the arguments name is there as it is. It reads every object
+// twice, and shows as a difference what controllers write in between.
+func (k *Kubernetes) Unchanged(t testing.TB, stdin string, args ...string) {
+	t.Helper()
+	wait.Seen(t, "nothing to change", func() (string, bool) {
+		out, err := k.Kubectl(t, stdin, append([]string{"diff", "--server-side"}, args...)...)
+		return out, err == nil
+	})
+}
+
 // Get reads what lies at a path of the API.
 func (k *Kubernetes) Get(t testing.TB, path string) (status int, answer []byte) {
 	t.Helper()
