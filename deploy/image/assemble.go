@@ -24,20 +24,26 @@ import (
 // user is whom the image runs as, by number, so that Kubernetes sees that it is not root.
 const user = "65532:65532"
 
-// platform is the binary of an architecture.
-type platform struct{ arch, binary string }
+// programs are those of which there are images: the folder of their module, from the repository's, and their package in it.
+var programs = map[string]struct{ module, pkg string }{
+	"monolith":  {".", "./cmd/monolith"},
+	"mlservice": {"deploy/mlservice", "."},
+}
+
+// platform is the binary of a program for an architecture.
+type platform struct{ program, arch, binary string }
 
 // build makes the static binary, without the paths, times and names of this machine.
-func build(ctx context.Context, arch, to string) error {
+func (p platform) build(ctx context.Context) error {
 	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
 		return fmt.Errorf("find the repository: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid=", "-o", to, "./cmd/monolith")
-	cmd.Dir = filepath.Join(filepath.Dir(string(bytes.TrimSpace(mod))), "..") // this program is of the module deploy
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid=", "-o", p.binary, programs[p.program].pkg)
+	cmd.Dir = filepath.Join(filepath.Dir(string(bytes.TrimSpace(mod))), "..", programs[p.program].module) // this program is of the module deploy
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+p.arch, "GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build for %s: %w\n%s", arch, err, out)
+		return fmt.Errorf("build for %s: %w\n%s", p.arch, err, out)
 	}
 	return nil
 }
@@ -68,8 +74,8 @@ func files() ([]file, error) {
 	}, nil
 }
 
-func binary(from string) file {
-	return file{header: tar.Header{Name: "monolith", Mode: 0o755}, from: from}
+func (p platform) file() file {
+	return file{header: tar.Header{Name: p.program, Mode: 0o755}, from: p.binary}
 }
 
 // layer packs files, each with the time 0 and owned by root.
@@ -131,7 +137,7 @@ func assemble(all []platform, roots string) (v1.ImageIndex, error) {
 	}
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, p := range all {
-		above, err := layer(binary(p.binary))
+		above, err := layer(p.file())
 		if err != nil {
 			return nil, err
 		}
@@ -145,8 +151,8 @@ func assemble(all []platform, roots string) (v1.ImageIndex, error) {
 		}
 		config = config.DeepCopy()
 		config.OS, config.Architecture = "linux", p.arch
-		config.Config = v1.Config{User: user, Entrypoint: []string{"/monolith"}, WorkingDir: "/",
-			Env: []string{"SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"}, Labels: map[string]string{"org.opencontainers.image.title": "monolith", "org.opencontainers.image.licenses": "Apache-2.0"}}
+		config.Config = v1.Config{User: user, Entrypoint: []string{"/" + p.program}, WorkingDir: "/",
+			Env: []string{"SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"}, Labels: map[string]string{"org.opencontainers.image.title": p.program, "org.opencontainers.image.licenses": "Apache-2.0"}}
 		if image, err = mutate.ConfigFile(image, config); err != nil {
 			return nil, err
 		}
@@ -165,12 +171,12 @@ func assemble(all []platform, roots string) (v1.ImageIndex, error) {
 }
 
 // writeRoot writes what the image holds as files below dir.
-func writeRoot(dir, from string) error {
+func writeRoot(dir string, p platform) error {
 	rest, err := files()
 	if err != nil {
 		return err
 	}
-	for _, f := range append(rest, binary(from)) {
+	for _, f := range append(rest, p.file()) {
 		path := filepath.Join(dir, filepath.FromSlash(f.header.Name))
 		mode := f.header.FileInfo().Mode()
 		if f.header.Typeflag == tar.TypeDir {

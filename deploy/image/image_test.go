@@ -264,6 +264,42 @@ func sameFiles(t *testing.T, found map[string]*tar.Header, content map[string][]
 }
 
 // TestFlags holds that an image which goes nowhere is refused before minutes of building.
+// TestPrograms holds that each program has its module and its package, and an image that runs it. This test is the
+// binary, as another would take minutes to build.
+func TestPrograms(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for program, from := range programs {
+		module := filepath.Join("..", "..", filepath.FromSlash(from.module))
+		for _, path := range []string{filepath.Join(module, "go.mod"), filepath.Join(module, from.pkg, "main.go")} {
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("%s: %v", program, err)
+			}
+		}
+		index, err := assemble([]platform{{program, runtime.GOARCH, self}}, "v0.0.0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifest, err := index.IndexManifest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		image, err := index.Image(manifest.Manifests[0].Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := image.ConfigFile()
+		if err != nil || !slices.Equal(config.Config.Entrypoint, []string{"/" + program}) || len(fileOf(t, image, program)) == 0 {
+			t.Errorf("%s: the image's configuration is %+v, %v", program, config, err)
+		}
+	}
+	if err := run(t.Context(), []string{"-program", "other", "-o", t.TempDir()}, io.Discard); err == nil || !strings.Contains(err.Error(), "one of mlservice, monolith") {
+		t.Errorf("an unknown program: %v", err)
+	}
+}
+
 func TestFlags(t *testing.T) {
 	for _, args := range [][]string{{}, {"-o", "a", "-root", "b"}, {"-root", "b", "-push", "c"}, {"-o", "a", "b"}} {
 		if err := run(t.Context(), args, io.Discard); err == nil || !strings.Contains(err.Error(), "say where the image goes") {

@@ -1,15 +1,17 @@
-// Command image makes the container image of Monolith without a daemon: a static binary for each
-// architecture, certificate authorities and nothing else, with the same digest wherever it is made.
+// Command image makes the container image of Monolith, or of its other program, without a daemon: a static binary for
+// each architecture, certificate authorities and nothing else, with the same digest wherever it is made.
 package main
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -40,9 +42,10 @@ func main() {
 // run makes what the flags ask for and prints the image's digest.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	fs := flag.NewFlagSet("image", flag.ContinueOnError)
+	program := fs.String("program", "monolith", "`name` of what the image runs: monolith or mlservice")
 	arches := fs.String("arch", "amd64,arm64", "`architectures`, with commas between them")
 	dir := fs.String("o", "", "`folder` for the image as an OCI layout, and as FOLDER.tar for docker load, podman load and ctr images import")
-	tag := fs.String("tag", "monolith:0.1.0", "`name` of the image in that archive")
+	tag := fs.String("tag", "", "`name` of the image in that archive (default: the program's with :0.1.0)")
 	push := fs.String("push", "", "`reference` to push the image to, with the credentials of docker login")
 	root := fs.String("root", "", "`folder` to write the files of the image to instead, for the first architecture: what the Dockerfile copies")
 	if err := fs.Parse(args); err != nil {
@@ -51,6 +54,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if fs.NArg() > 0 || (*root == "") == (*dir == "" && *push == "") {
 		return errors.New("say where the image goes: -o FOLDER, -push REFERENCE or both; or -root FOLDER for its files")
 	}
+	if _, ok := programs[*program]; !ok {
+		return fmt.Errorf("there is no program %q: it is one of %s", *program, strings.Join(slices.Sorted(maps.Keys(programs)), ", "))
+	}
 	work, err := os.MkdirTemp("", "monolith-image")
 	if err != nil {
 		return err
@@ -58,14 +64,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	defer os.RemoveAll(work)
 	var images []platform
 	for _, arch := range strings.Split(*arches, ",") {
-		binary := filepath.Join(work, arch)
-		if err := build(ctx, arch, binary); err != nil {
+		p := platform{*program, arch, filepath.Join(work, arch)}
+		if err := p.build(ctx); err != nil {
 			return err
 		}
-		images = append(images, platform{arch, binary})
+		images = append(images, p)
 	}
 	if *root != "" {
-		return writeRoot(*root, images[0].binary)
+		return writeRoot(*root, images[0])
 	}
 	roots, err := rootsVersion(ctx)
 	if err != nil {
@@ -76,7 +82,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if *dir != "" {
-		if err := write(*dir, *tag, index); err != nil {
+		if err := write(*dir, cmp.Or(*tag, *program+":0.1.0"), index); err != nil {
 			return fmt.Errorf("write the image: %w", err)
 		}
 	}

@@ -107,13 +107,13 @@ func sbom(p platform, roots string) ([]byte, error) {
 		return nil, err
 	}
 	hash := fmt.Sprintf("%x", sha256.Sum256(raw))
-	d := spdxDocument{SPDXVersion: "SPDX-2.3", DataLicense: "CC0-1.0", SPDXID: "SPDXRef-DOCUMENT", Name: "monolith-linux-" + p.arch,
-		DocumentNamespace: "https://github.com/monolith-go/monolith/sbom/" + p.arch + "/" + hash}
+	d := spdxDocument{SPDXVersion: "SPDX-2.3", DataLicense: "CC0-1.0", SPDXID: "SPDXRef-DOCUMENT", Name: p.program + "-linux-" + p.arch,
+		DocumentNamespace: "https://github.com/monolith-go/monolith/sbom/" + p.program + "/" + p.arch + "/" + hash}
 	d.CreationInfo.Created, d.CreationInfo.Creators = "1970-01-01T00:00:00Z", []string{"Tool: monolith-image"}
 	own := packageOf(0, info.Main.Path, "", "")
 	own.LicenseDeclared = "Apache-2.0"
 	d.Packages = []spdxPackage{own, packageOf(1, "stdlib", strings.TrimPrefix(info.GoVersion, "go"), ""), packageOf(2, rootsOf, roots, "")}
-	d.Files = []spdxFile{{"SPDXRef-File-monolith", "./monolith", []spdxChecksum{{"SHA256", hash}}, unknown, unknown}}
+	d.Files = []spdxFile{{"SPDXRef-File-" + p.program, "./" + p.program, []spdxChecksum{{"SHA256", hash}}, unknown, unknown}}
 	d.Relationships = []spdxRelationship{{d.SPDXID, "DESCRIBES", own.SPDXID}, {own.SPDXID, "CONTAINS", d.Files[0].SPDXID}}
 	for _, m := range info.Deps {
 		m = built(m)
