@@ -1,6 +1,7 @@
 package learning
 
 import (
+	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
@@ -30,7 +31,7 @@ func TestOracleLearnsTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("AUC %.6f here, %.6f in TensorFlow %s; scores at most %.1e apart; %.0f, %.0f and in its graph %.0f ratings/s",
-		got.Ours.AUC, got.Theirs.AUC, got.Version, got.Apart, got.Ours.Rate, got.Theirs.Rate, got.InGraph)
+		got.Ours.AUC, got.Theirs.AUC, got.Version, got.Apart, got.Ours.Rate, got.Theirs.Rate, got.Speeds[1].InGraph)
 	if !(math.Abs(got.Ours.AUC-got.Theirs.AUC) <= 0.0005) || got.Ours.AUC < 0.7 {
 		t.Errorf("AUC %v here, %v in TensorFlow", got.Ours.AUC, got.Theirs.AUC)
 	}
@@ -95,7 +96,7 @@ func TestRun(t *testing.T) {
 func TestClaims(t *testing.T) {
 	row := func(mean, half float64) Estimate { return Estimate{mean, half} }
 	r := &Result{
-		TensorFlow: &TensorFlowResult{Ours: Learnt{AUC: 0.7}, Theirs: Learnt{AUC: 0.7006}, Speedup: 9},
+		TensorFlow: &TensorFlowResult{Ours: Learnt{AUC: 0.7}, Theirs: Learnt{AUC: 0.7006}, Speeds: []Speed{{64, 9, 1, 1}}},
 		Sync:       &SyncResult{Rows: []SyncRow{{}, {Gain: row(0.1, 0)}, {Gain: row(-0.0001, 0)}}},
 		Collisions: &CollisionsResult{Arms: []CollisionsArm{{}, {Loss: []Estimate{row(0.1, 0), row(0, 0)}}}},
 		Features:   &FeaturesResult{Models: []FeaturesRow{{}, {Gain: row(0.1, 0.2)}}},
@@ -105,7 +106,7 @@ func TestClaims(t *testing.T) {
 			t.Errorf("holds: %s", c.Sentence)
 		}
 	}
-	r.TensorFlow.Theirs.AUC, r.TensorFlow.Speedup, r.Sync.Rows[2].Gain.Mean = 0.7004, 10, 0
+	r.TensorFlow.Theirs.AUC, r.TensorFlow.Speeds[0].Ours, r.Sync.Rows[2].Gain.Mean = 0.7004, 10, 0
 	r.Collisions.Arms[1].Loss[1].Mean, r.Features.Models[1].Gain.Half = 0.001, 0.05
 	for _, c := range r.Claims() {
 		if !c.Holds {
@@ -143,5 +144,30 @@ func TestEstimate(t *testing.T) {
 	}
 	if e := NewEstimate([]float64{5}); e != (Estimate{5, 0}) {
 		t.Errorf("%+v", e)
+	}
+}
+
+// The page in docs is what its figures render to.
+func TestThePageIsOfItsFigures(t *testing.T) {
+	docs := filepath.Join("..", "..", "docs")
+	text, err := os.ReadFile(filepath.Join(docs, "learning", "learning.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r Result
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	files, err := r.files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range files {
+		if got, err := os.ReadFile(filepath.Join(docs, name)); err != nil || string(got) != string(want) {
+			t.Errorf("docs/%s is not what its figures render to (%v): run monolith learn docs", name, err)
+		}
+	}
+	if r.TensorFlow == nil || r.Sync == nil || r.Collisions == nil || r.Features == nil {
+		t.Error("something was left out")
 	}
 }

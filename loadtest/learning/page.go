@@ -48,7 +48,7 @@ func (r *Result) Claims() (all []Claim) {
 		if !(r.Load <= mostLoad) {
 			add(false, "Speeds prove nothing: others worked on the machine, at a load of %s before the run", report.Number(r.Load))
 		} else {
-			add(t.Speedup >= leastSpeedup, "%d times the ratings a second of TensorFlow's loop: %.1f times", leastSpeedup, t.Speedup)
+			add(t.Speeds[0].Speedup() >= leastSpeedup, "%d times the ratings a second of TensorFlow's loop, in a job's steps of %d: %.1f times", leastSpeedup, t.Speeds[0].Batch, t.Speeds[0].Speedup())
 		}
 	}
 	if s := r.Sync; s != nil {

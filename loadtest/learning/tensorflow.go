@@ -35,10 +35,20 @@ type TensorFlowResult struct {
 	Window  int     `json:"window"` // ratings of a point of the curves
 	Ours    Learnt  `json:"ours"`
 	Theirs  Learnt  `json:"theirs"`
-	Apart   float64 `json:"apart"`    // the most that a rating's scores differ
-	InGraph float64 `json:"in_graph"` // ratings a second of TensorFlow where the loop is compiled, too
-	Speedup float64 `json:"speedup"`  // of ours to theirs
+	Apart   float64 `json:"apart"`  // the most that a rating's scores differ
+	Speeds  []Speed `json:"speeds"` // by size of step, the first being a job's
 }
+
+// Speed is ratings a second in steps of one size.
+type Speed struct {
+	Batch   int     `json:"batch"`
+	Ours    float64 `json:"ours"`
+	Theirs  float64 `json:"theirs"`
+	InGraph float64 `json:"in_graph"` // of TensorFlow where the loop is compiled, too
+}
+
+// Speedup is of ours to theirs.
+func (s Speed) Speedup() float64 { return s.Ours / s.Theirs }
 
 // Learnt is how a pass went.
 type Learnt struct {
@@ -54,48 +64,68 @@ const denseRate = 0.01
 // window is the ratings of a point of a loss curve.
 const window = 10 * batch
 
-// TensorFlow learns DeepFM here and there.
-func TensorFlow(ctx context.Context, python string, recs []rating.Record) (*TensorFlowResult, error) {
+// sizes are those of the steps whose speed is measured; 64 is a job's, unless it is told otherwise.
+var sizes = []int{64, batch, 1024}
+
+// TensorFlow learns DeepFM here and there, in steps of each size. Losses and AUC are of batch: in smaller steps units
+// die again, see denseRate.
+func TensorFlow(ctx context.Context, python string, recs []rating.Record) (res *TensorFlowResult, err error) {
+	var all []Speed
+	for _, size := range sizes {
+		r, speed, err := beside(ctx, python, recs, size)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, speed); size == batch {
+			res = r
+		}
+	}
+	res.Speeds = all
+	return res, nil
+}
+
+// beside is one pass here and one there, in steps of a size.
+func beside(ctx context.Context, python string, recs []rating.Record, batch int) (res *TensorFlowResult, speed Speed, err error) {
 	recs = recs[:len(recs)/batch*batch]
 	spec, err := ready("deepfm", 1)
 	if err != nil {
-		return nil, err
+		return nil, speed, err
 	}
 	spec.GetDenseOptimizer().GetAdagrad().LearningRate = denseRate // rows keep theirs
 	l, err := replay.New(spec, batch)
 	if err != nil {
-		return nil, err
+		return nil, speed, err
 	}
 	dir, err := os.MkdirTemp("", "monolith-learning-")
 	if err != nil {
-		return nil, err
+		return nil, speed, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	by, err := ruleOf(spec)
 	if err != nil {
-		return nil, err
+		return nil, speed, err
 	}
-	if err := writeJob(dir, by, l, recs); err != nil {
-		return nil, err
+	if err := writeJob(dir, by, l, recs, batch); err != nil {
+		return nil, speed, err
 	}
-	res := &TensorFlowResult{Batch: batch, Ratings: len(recs), Window: window}
-	ours, err := learn(ctx, l, recs)
+	res = &TensorFlowResult{Batch: batch, Ratings: len(recs), Window: window}
+	ours, err := learn(ctx, l, recs, batch)
 	if err != nil {
-		return nil, err
+		return nil, speed, err
 	}
-	theirs, err := learnThere(ctx, python, dir, res)
+	theirs, whole, err := learnThere(ctx, python, dir, res)
 	if err != nil {
-		return nil, err
+		return nil, speed, err
 	}
 	if len(theirs.scores) != len(recs) || len(theirs.losses) != len(recs) {
-		return nil, fmt.Errorf("TensorFlow answered %d scores and %d losses for %d ratings", len(theirs.scores), len(theirs.losses), len(recs))
+		return nil, speed, fmt.Errorf("TensorFlow answered %d scores and %d losses for %d ratings", len(theirs.scores), len(theirs.losses), len(recs))
 	}
 	res.Ours, res.Theirs = ours.summed(recs), theirs.summed(recs)
 	for i, s := range ours.scores {
 		res.Apart = max(res.Apart, math.Abs(float64(s-theirs.scores[i])))
 	}
-	res.Speedup = res.Ours.Rate / res.Theirs.Rate
-	return res, nil
+	speed = Speed{batch, res.Ours.Rate, res.Theirs.Rate, float64(len(recs)) / whole}
+	return res, speed, nil
 }
 
 // pass is a run over the ratings.
@@ -122,7 +152,7 @@ func (p *pass) summed(recs []rating.Record) Learnt {
 }
 
 // learn is the pass here. Of a step's losses only the sum is known: each rating counts a part.
-func learn(ctx context.Context, l *replay.Learner, recs []rating.Record) (p pass, err error) {
+func learn(ctx context.Context, l *replay.Learner, recs []rating.Record, batch int) (p pass, err error) {
 	start := time.Now()
 	for at := 0; at < len(recs); at += batch {
 		if err := ctx.Err(); err != nil {
@@ -134,15 +164,15 @@ func learn(ctx context.Context, l *replay.Learner, recs []rating.Record) (p pass
 		}
 		p.scores = append(p.scores, res.Scores[0]...)
 		for range batch {
-			p.losses = append(p.losses, float32(res.Loss/batch))
+			p.losses = append(p.losses, float32(res.Loss/float64(batch)))
 		}
 	}
 	p.seconds = time.Since(start).Seconds()
 	return p, nil
 }
 
-// learnThere is the pass in TensorFlow.
-func learnThere(ctx context.Context, python, dir string, res *TensorFlowResult) (p pass, err error) {
+// learnThere is the pass in TensorFlow, and the seconds of one whose loop is compiled, too.
+func learnThere(ctx context.Context, python, dir string, res *TensorFlowResult) (p pass, whole float64, err error) {
 	cmd := exec.CommandContext(ctx, python, filepath.Join(dir, "deepfm.py"), dir)
 	cmd.Env = append(os.Environ(), "TF_CPP_MIN_LOG_LEVEL=3", "CUDA_VISIBLE_DEVICES=")
 	cmd.WaitDelay = 5 * time.Second
@@ -150,20 +180,20 @@ func learnThere(ctx context.Context, python, dir string, res *TensorFlowResult) 
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		return p, fmt.Errorf("TensorFlow: %w: %s", err, said.Bytes()[max(0, said.Len()-500):])
+		return p, 0, fmt.Errorf("TensorFlow: %w: %s", err, said.Bytes()[max(0, said.Len()-500):])
 	}
 	var took struct {
 		Stepwise, Whole float64
 		Version         string
 	}
 	if err := json.Unmarshal(out, &took); err != nil {
-		return p, fmt.Errorf("TensorFlow printed %q: %w", out, err)
+		return p, 0, fmt.Errorf("TensorFlow printed %q: %w", out, err)
 	}
-	p.seconds, res.Version, res.InGraph = took.Stepwise, took.Version, float64(res.Ratings)/took.Whole
+	p.seconds, res.Version = took.Stepwise, took.Version
 	var err1, err2 error
 	p.losses, err1 = readFloats(filepath.Join(dir, "losses"))
 	p.scores, err2 = readFloats(filepath.Join(dir, "scores"))
-	return p, errors.Join(err1, err2)
+	return p, took.Whole, errors.Join(err1, err2)
 }
 
 // rule is how the script learns.
@@ -196,7 +226,7 @@ func ruleOf(spec *model.ModelSpec) (r rule, err error) {
 }
 
 // writeJob writes what the script reads.
-func writeJob(dir string, by rule, l *replay.Learner, recs []rating.Record) error {
+func writeJob(dir string, by rule, l *replay.Learner, recs []rating.Record, batch int) error {
 	type variable struct {
 		File  string   `json:"file"`
 		Shape []uint32 `json:"shape"`
