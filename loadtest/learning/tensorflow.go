@@ -85,14 +85,14 @@ func TensorFlow(ctx context.Context, python string, recs []rating.Record) (res *
 }
 
 // beside is one pass here and one there, in steps of a size.
-func beside(ctx context.Context, python string, recs []rating.Record, batch int) (res *TensorFlowResult, speed Speed, err error) {
-	recs = recs[:len(recs)/batch*batch]
+func beside(ctx context.Context, python string, recs []rating.Record, size int) (res *TensorFlowResult, speed Speed, err error) {
+	recs = recs[:len(recs)/size*size]
 	spec, err := ready("deepfm", 1)
 	if err != nil {
 		return nil, speed, err
 	}
 	spec.GetDenseOptimizer().GetAdagrad().LearningRate = denseRate // rows keep theirs
-	l, err := replay.New(spec, batch)
+	l, err := replay.New(spec, size)
 	if err != nil {
 		return nil, speed, err
 	}
@@ -105,11 +105,11 @@ func beside(ctx context.Context, python string, recs []rating.Record, batch int)
 	if err != nil {
 		return nil, speed, err
 	}
-	if err := writeJob(dir, by, l, recs, batch); err != nil {
+	if err := writeJob(dir, by, l, recs, size); err != nil {
 		return nil, speed, err
 	}
-	res = &TensorFlowResult{Batch: batch, Ratings: len(recs), Window: window}
-	ours, err := learn(ctx, l, recs, batch)
+	res = &TensorFlowResult{Batch: size, Ratings: len(recs), Window: window}
+	ours, err := learn(ctx, l, recs, size)
 	if err != nil {
 		return nil, speed, err
 	}
@@ -124,7 +124,7 @@ func beside(ctx context.Context, python string, recs []rating.Record, batch int)
 	for i, s := range ours.scores {
 		res.Apart = max(res.Apart, math.Abs(float64(s-theirs.scores[i])))
 	}
-	speed = Speed{batch, res.Ours.Rate, res.Theirs.Rate, float64(len(recs)) / whole}
+	speed = Speed{size, res.Ours.Rate, res.Theirs.Rate, float64(len(recs)) / whole}
 	return res, speed, nil
 }
 
@@ -152,19 +152,19 @@ func (p *pass) summed(recs []rating.Record) Learnt {
 }
 
 // learn is the pass here. Of a step's losses only the sum is known: each rating counts a part.
-func learn(ctx context.Context, l *replay.Learner, recs []rating.Record, batch int) (p pass, err error) {
+func learn(ctx context.Context, l *replay.Learner, recs []rating.Record, size int) (p pass, err error) {
 	start := time.Now()
-	for at := 0; at < len(recs); at += batch {
+	for at := 0; at < len(recs); at += size {
 		if err := ctx.Err(); err != nil {
 			return p, err
 		}
-		res, err := l.Learn(recs[at : at+batch]...)
+		res, err := l.Learn(recs[at : at+size]...)
 		if err != nil {
 			return p, err
 		}
 		p.scores = append(p.scores, res.Scores[0]...)
-		for range batch {
-			p.losses = append(p.losses, float32(res.Loss/float64(batch)))
+		for range size {
+			p.losses = append(p.losses, float32(res.Loss/float64(size)))
 		}
 	}
 	p.seconds = time.Since(start).Seconds()
@@ -226,7 +226,7 @@ func ruleOf(spec *model.ModelSpec) (r rule, err error) {
 }
 
 // writeJob writes what the script reads.
-func writeJob(dir string, by rule, l *replay.Learner, recs []rating.Record, batch int) error {
+func writeJob(dir string, by rule, l *replay.Learner, recs []rating.Record, size int) error {
 	type variable struct {
 		File  string   `json:"file"`
 		Shape []uint32 `json:"shape"`
@@ -235,7 +235,7 @@ func writeJob(dir string, by rule, l *replay.Learner, recs []rating.Record, batc
 		rule
 		Batch     int        `json:"batch"`
 		Variables []variable `json:"variables"`
-	}{rule: by, Batch: batch}
+	}{rule: by, Batch: size}
 	var errs []error
 	write := func(name string, v any) {
 		data, err := binary.Append(nil, binary.LittleEndian, v)

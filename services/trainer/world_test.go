@@ -229,15 +229,20 @@ func (r *running) wait(t *testing.T) {
 	}
 }
 
+// lineage follows the log, until end.
+func (w *world) lineage() (ctx context.Context, f *follow.Follower[lineage.State], end func()) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), wait.Patience)
+	f = follow.New(w.b.Log(), registry.Lineage, follow.Options{})
+	ran := make(chan error, 1)
+	go func() { ran <- f.Run(ctx) }()
+	return ctx, f, func() { cancel(); <-ran }
+}
+
 // until waits for the lineage to be as wanted.
 func (w *world) until(what string, ok func(lineage.Job) bool) lineage.Job {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), wait.Patience)
-	defer cancel()
-	f := follow.New(w.b.Log(), registry.Lineage, follow.Options{})
-	ran := make(chan error, 1)
-	go func() { ran <- f.Run(ctx) }()
-	defer func() { cancel(); <-ran }()
+	ctx, f, end := w.lineage()
+	defer end()
 	for {
 		changed := f.Changed()
 		var j lineage.Job
@@ -258,12 +263,8 @@ func (w *world) until(what string, ok func(lineage.Job) bool) lineage.Job {
 // now is the job as the end of the log has it.
 func (w *world) now() lineage.Job {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), wait.Patience)
-	defer cancel()
-	f := follow.New(w.b.Log(), registry.Lineage, follow.Options{})
-	ran := make(chan error, 1)
-	go func() { ran <- f.Run(ctx) }()
-	defer func() { cancel(); <-ran }()
+	ctx, f, end := w.lineage()
+	defer end()
 	select {
 	case <-f.Ready():
 	case <-ctx.Done():
